@@ -1,0 +1,144 @@
+package tables
+
+import (
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"slices"
+)
+
+// Groups gives out OpenFlow group ids. An id is the hash of its owner, so that it is the same after
+// a restart and on every run; two owners that collide probe upwards. An owner whose flows already
+// use an id keeps it.
+type Groups struct {
+	byOwner map[string]uint32
+	byID    map[uint32]string
+	// kept are ids that a dump showed in use, by the cookie of the flows that use them.
+	kept map[uint32]uint64
+	// cooling are ids freed in the current Change: not given out again before it is done.
+	cooling map[uint32]bool
+}
+
+// NewGroups returns an empty allocator.
+func NewGroups() *Groups {
+	return &Groups{byOwner: map[string]uint32{}, byID: map[uint32]string{}, kept: map[uint32]uint64{}, cooling: map[uint32]bool{}}
+}
+
+// Keep reserves an id for the owner whose flows carry the cookie.
+func (g *Groups) Keep(id uint32, cookie uint64) { g.kept[id] = cookie }
+
+// groupIDMask keeps ids in the range that OpenFlow allows (OFPG_MAX is 0xffffff00) and positive.
+const groupIDMask = 0x7fffffff
+
+// ID returns the owner's id, giving one out if it has none.
+func (g *Groups) ID(owner string, cookie uint64) uint32 {
+	if id, ok := g.byOwner[owner]; ok {
+		return id
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(owner))
+	id := h.Sum32() & groupIDMask
+	for ; ; id = (id + 1) & groupIDMask {
+		if id == 0 || g.byID[id] != "" || g.cooling[id] {
+			continue
+		}
+		if c, ok := g.kept[id]; ok && c != cookie {
+			continue
+		}
+		break
+	}
+	g.byOwner[owner], g.byID[id] = id, owner
+	return id
+}
+
+// Free gives the owner's id back; it is given out again after Settled.
+func (g *Groups) Free(owner string) {
+	if id, ok := g.byOwner[owner]; ok {
+		delete(g.byOwner, owner)
+		delete(g.byID, id)
+		delete(g.kept, id)
+		g.cooling[id] = true
+	}
+}
+
+// Settled says that no Change that frees ids is in flight.
+func (g *Groups) Settled() {
+	if len(g.cooling) > 0 {
+		clear(g.cooling)
+	}
+}
+
+// Len returns the number of ids given out.
+func (g *Groups) Len() int { return len(g.byOwner) }
+
+// MarkBits is the part of the packet mark that names an Egress IP.
+const MarkBits = 0xff
+
+// Marks gives every local Egress IP a packet mark, the lowest free from 1 up.
+type Marks struct {
+	byIP    map[netip.Addr]uint8
+	byMark  map[uint8]netip.Addr
+	cooling map[uint8]bool
+	limit   int
+}
+
+// NewMarks returns an empty allocator of at most limit marks.
+func NewMarks(limit int) *Marks {
+	return &Marks{byIP: map[netip.Addr]uint8{}, byMark: map[uint8]netip.Addr{}, cooling: map[uint8]bool{}, limit: limit}
+}
+
+// Adopt records a mark that is in use for an IP already.
+func (m *Marks) Adopt(ip netip.Addr, mark uint8) {
+	if mark == 0 || m.byIP[ip] != 0 || m.byMark[mark].IsValid() {
+		return
+	}
+	m.byIP[ip], m.byMark[mark] = mark, ip
+}
+
+// Mark returns the mark of an IP, giving one out if it has none. The error says that all are used.
+func (m *Marks) Mark(ip netip.Addr) (uint8, error) {
+	if mark := m.byIP[ip]; mark != 0 {
+		return mark, nil
+	}
+	for i := 1; i <= m.limit; i++ {
+		mark := uint8(i)
+		if m.byMark[mark].IsValid() || m.cooling[mark] {
+			continue
+		}
+		m.byIP[ip], m.byMark[mark] = mark, ip
+		return mark, nil
+	}
+	return 0, fmt.Errorf("egress IP %s: all %d marks of this node are in use", ip, m.limit)
+}
+
+// Lookup returns the mark of an IP, 0 if it has none.
+func (m *Marks) Lookup(ip netip.Addr) uint8 { return m.byIP[ip] }
+
+// IP returns the IP of a mark.
+func (m *Marks) IP(mark uint8) (netip.Addr, bool) { ip, ok := m.byMark[mark]; return ip, ok }
+
+// Free gives the mark of an IP back; it is given out again after Settled.
+func (m *Marks) Free(ip netip.Addr) {
+	if mark := m.byIP[ip]; mark != 0 {
+		delete(m.byIP, ip)
+		delete(m.byMark, mark)
+		m.cooling[mark] = true
+	}
+}
+
+// Settled says that no Change that frees marks is in flight.
+func (m *Marks) Settled() {
+	if len(m.cooling) > 0 {
+		clear(m.cooling)
+	}
+}
+
+// All returns the IPs that have a mark, sorted.
+func (m *Marks) All() []netip.Addr {
+	var ips []netip.Addr
+	for ip := range m.byIP {
+		ips = append(ips, ip)
+	}
+	slices.SortFunc(ips, netip.Addr.Compare)
+	return ips
+}

@@ -1,0 +1,535 @@
+package datapath
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// The Store knows, per key, what is wanted and what is there:
+//
+//	unit A ──candidate──┐                     ┌── known: the acknowledged text, absent, or not known
+//	unit B ──candidate──┼──▶ entry (one key) ─┤
+//	unit C ──candidate──┘      first wins     └── pending: wanted differs from known
+//
+// Sharing an object is having several candidates for its key: nobody counts references. A candidate
+// whose text differs from the winner's waits, and takes over when the winner goes. An entry that
+// nobody wants and that is known to be absent is forgotten.
+type Store struct {
+	entries map[Key]*entry
+	units   map[string]*unit
+	pending map[Key]*entry
+	// orphans are entries that a dump showed and no unit ever wanted: they are deleted only when
+	// ReleaseOrphans says that every source was heard.
+	orphans map[Key]*entry
+	// realised collects the units that came to have nothing pending.
+	realised map[string]bool
+}
+
+// Precedence orders the candidates for one key: the lowest Age wins, then the lowest unit name.
+// Age is a creation time in seconds; sandboxes use negative ages so that the newest wins.
+type Precedence struct {
+	Age int64
+}
+
+type candidate struct {
+	unit *unit
+	obj  Object
+}
+
+type entry struct {
+	key   Key
+	cands []candidate // sorted by rank; the first is what is wanted
+	// leaving are the units that gave the key up and wait for that to be known.
+	leaving []*unit
+	known   Object // nil: absent, if state is knownState
+	state   knownState
+	flight  bool // an op for the key is in a Change that has no result yet
+	orphan  bool // held back: no unit ever wanted it and not all sources were heard
+	pending bool
+}
+
+type knownState uint8
+
+const (
+	isKnown  knownState = iota
+	notKnown            // it may or may not be there: read back before the next op
+)
+
+type unit struct {
+	name    string
+	rank    Precedence
+	keys    []Key // wanted, sorted
+	left    []Key // given up, and not yet settled without the unit
+	pending int
+	gone    bool
+}
+
+// NewStore returns an empty Store: nothing wanted, nothing known to be there.
+func NewStore() *Store {
+	return &Store{
+		entries: map[Key]*entry{}, units: map[string]*unit{}, pending: map[Key]*entry{},
+		orphans: map[Key]*entry{}, realised: map[string]bool{},
+	}
+}
+
+// Set replaces what the unit wants. Objects with one key must not occur twice. It reports whether
+// anything changed for the unit.
+func (s *Store) Set(name string, rank Precedence, objs []Object) bool {
+	u := s.units[name]
+	if u == nil {
+		if len(objs) == 0 {
+			return false
+		}
+		u = &unit{name: name}
+		s.units[name] = u
+	}
+	reranked := u.rank != rank
+	u.rank = rank
+	u.gone = false
+	next := make([]Key, len(objs))
+	for i, o := range objs {
+		next[i] = o.Key()
+	}
+	slices.SortFunc(next, Key.Compare)
+	changed := false
+	i := 0
+	for _, k := range u.keys {
+		for i < len(next) && next[i].Compare(k) < 0 {
+			i++
+		}
+		if i < len(next) && next[i] == k {
+			continue
+		}
+		s.drop(s.entries[k], u)
+		changed = true
+	}
+	u.keys = next
+	for _, o := range objs {
+		if s.want(u, o, reranked) {
+			changed = true
+		}
+	}
+	if len(u.keys) == 0 {
+		u.gone = true
+	}
+	s.check(u)
+	return changed
+}
+
+// Remove makes the unit want nothing.
+func (s *Store) Remove(name string) bool { return s.Set(name, Precedence{}, nil) }
+
+// want records one candidate.
+func (s *Store) want(u *unit, o Object, reranked bool) bool {
+	k := o.Key()
+	e := s.entries[k]
+	if e == nil {
+		e = &entry{key: k}
+		s.entries[k] = e
+	}
+	e.orphan = false
+	delete(s.orphans, k)
+	changed := true
+	if i := e.find(u); i >= 0 {
+		changed = !sameText(e.cands[i].obj, o)
+		if !changed {
+			if reranked {
+				e.sort()
+				s.settle(e)
+			}
+			return false
+		}
+		e.cands[i].obj = o
+		e.sort()
+	} else {
+		if l := slices.Index(e.leaving, u); l >= 0 {
+			e.leaving = slices.Delete(e.leaving, l, l+1)
+			u.settled(k)
+			if e.pending {
+				u.pending--
+			}
+		}
+		e.cands = append(e.cands, candidate{u, o})
+		if e.pending {
+			u.pending++
+		}
+		e.sort()
+	}
+	s.settle(e)
+	return changed
+}
+
+// drop makes the unit give a key up; it stays attached until the key is settled without it.
+func (s *Store) drop(e *entry, u *unit) {
+	i := e.find(u)
+	if i < 0 {
+		return
+	}
+	wasWinner := i == 0
+	e.cands = slices.Delete(e.cands, i, i+1)
+	if !wasWinner {
+		if e.pending {
+			u.pending--
+		}
+		return
+	}
+	e.leaving = append(e.leaving, u)
+	u.left = append(u.left, e.key)
+	s.settle(e)
+}
+
+func (u *unit) settled(k Key) {
+	if i := slices.Index(u.left, k); i >= 0 {
+		u.left = slices.Delete(u.left, i, i+1)
+	}
+}
+
+func (e *entry) find(u *unit) int {
+	for i := range e.cands {
+		if e.cands[i].unit == u {
+			return i
+		}
+	}
+	return -1
+}
+
+func (e *entry) sort() {
+	if len(e.cands) < 2 {
+		return
+	}
+	slices.SortFunc(e.cands, func(a, b candidate) int {
+		if c := cmp.Compare(a.unit.rank.Age, b.unit.rank.Age); c != 0 {
+			return c
+		}
+		return strings.Compare(a.unit.name, b.unit.name)
+	})
+}
+
+func (e *entry) want() Object {
+	if len(e.cands) == 0 {
+		return nil
+	}
+	return e.cands[0].obj
+}
+
+func sameText(a, b Object) bool {
+	return a == b || (a != nil && b != nil && a.String() == b.String())
+}
+
+// settle brings pending in line with wanted and known, and tells the units.
+func (s *Store) settle(e *entry) {
+	w := e.want()
+	p := e.flight || e.state != isKnown || (w == nil) != (e.known == nil) || (w != nil && !sameText(w, e.known))
+	if e.orphan {
+		p = false
+	}
+	if p && !e.pending {
+		e.pending = true
+		s.pending[e.key] = e
+		for _, c := range e.cands {
+			c.unit.pending++
+		}
+		for _, u := range e.leaving {
+			u.pending++
+		}
+	}
+	if !p {
+		was := e.pending
+		e.pending = false
+		delete(s.pending, e.key)
+		for _, c := range e.cands {
+			if was {
+				c.unit.pending--
+				s.check(c.unit)
+			}
+		}
+		leaving := e.leaving
+		e.leaving = nil
+		for _, u := range leaving {
+			if was {
+				u.pending--
+			}
+			u.settled(e.key)
+			s.check(u)
+		}
+		if w == nil && e.known == nil && e.state == isKnown {
+			delete(s.entries, e.key)
+			delete(s.orphans, e.key)
+		}
+	}
+}
+
+// check notes a unit that has nothing pending, and forgets one that wants nothing either.
+func (s *Store) check(u *unit) {
+	if u.pending > 0 {
+		return
+	}
+	s.realised[u.name] = true
+	if u.gone && s.units[u.name] == u {
+		delete(s.units, u.name)
+	}
+}
+
+// TakeRealised returns the units that came to have nothing pending since the last call, sorted.
+// A unit that was removed is named once its objects are gone.
+func (s *Store) TakeRealised() []string {
+	if len(s.realised) == 0 {
+		return nil
+	}
+	var names []string
+	for n := range s.realised {
+		if u := s.units[n]; u == nil || u.pending == 0 {
+			names = append(names, n)
+		}
+	}
+	clear(s.realised)
+	slices.Sort(names)
+	return names
+}
+
+// Realised reports whether everything that the unit wants is there, and what it gave up is gone.
+// A unit that the Store does not have is realised.
+func (s *Store) Realised(name string) bool {
+	u := s.units[name]
+	return u == nil || u.pending == 0
+}
+
+// Has reports whether the unit wants or still holds anything.
+func (s *Store) Has(name string) bool { return s.units[name] != nil }
+
+// Units returns the names of all units, sorted.
+func (s *Store) Units() []string {
+	names := make([]string, 0, len(s.units))
+	for n := range s.units {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Objects returns what the unit wants, sorted by key.
+func (s *Store) Objects(name string) []Object {
+	u := s.units[name]
+	if u == nil {
+		return nil
+	}
+	var objs []Object
+	for _, k := range u.keys {
+		e := s.entries[k]
+		if i := e.find(u); i >= 0 {
+			objs = append(objs, e.cands[i].obj)
+		}
+	}
+	return objs
+}
+
+// Waiting returns the keys for which the unit is a candidate with another text than the winner's.
+func (s *Store) Waiting(name string) []Key {
+	u := s.units[name]
+	if u == nil {
+		return nil
+	}
+	var keys []Key
+	for _, k := range u.keys {
+		e := s.entries[k]
+		if i := e.find(u); i > 0 && !sameText(e.cands[i].obj, e.cands[0].obj) {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// Known returns the acknowledged object of a key, nil if it is absent or not known.
+func (s *Store) Known(k Key) Object {
+	if e := s.entries[k]; e != nil && e.state == isKnown {
+		return e.known
+	}
+	return nil
+}
+
+// Wanted returns the object that is wanted for a key, nil if none.
+func (s *Store) Wanted(k Key) Object {
+	if e := s.entries[k]; e != nil {
+		return e.want()
+	}
+	return nil
+}
+
+// Desired returns everything wanted, sorted by key.
+func (s *Store) Desired() []Object {
+	var objs []Object
+	for _, e := range s.entries {
+		if w := e.want(); w != nil {
+			objs = append(objs, w)
+		}
+	}
+	slices.SortFunc(objs, func(a, b Object) int { return a.Key().Compare(b.Key()) })
+	return objs
+}
+
+// Pending returns the ops that lead from known to wanted, sorted by key: those not in flight, not
+// unknown, and accepted by take (nil takes all).
+func (s *Store) Pending(take func(Op) bool) []Op {
+	var ops []Op
+	for _, e := range s.pending {
+		if e.flight || e.state == notKnown {
+			continue
+		}
+		op := e.op()
+		if op.Old == nil && op.New == nil {
+			continue
+		}
+		if take == nil || take(op) {
+			ops = append(ops, op)
+		}
+	}
+	slices.SortFunc(ops, func(a, b Op) int { return a.Key().Compare(b.Key()) })
+	return ops
+}
+
+func (e *entry) op() Op {
+	op := Op{Old: e.known, New: e.want()}
+	for _, c := range e.cands {
+		op.Units = append(op.Units, c.unit.name)
+	}
+	for _, u := range e.leaving {
+		op.Units = append(op.Units, u.name)
+	}
+	return op
+}
+
+// PendingCount returns the number of keys that are pending, in flight and unknown ones included.
+func (s *Store) PendingCount() int { return len(s.pending) }
+
+// UnitPending reports whether the unit has a pending key of one of the kinds.
+func (s *Store) UnitPending(name string, kinds ...Kind) bool {
+	u := s.units[name]
+	if u == nil || u.pending == 0 {
+		return false
+	}
+	for _, keys := range [2][]Key{u.keys, u.left} {
+		for _, k := range keys {
+			if slices.Contains(kinds, k.Kind) && s.pending[k] != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Unknown reports whether any pending key of the kinds in group must be read back.
+func (s *Store) Unknown(group func(Kind) bool) bool {
+	for _, e := range s.pending {
+		if e.state == notKnown && group(e.key.Kind) {
+			return true
+		}
+	}
+	return false
+}
+
+// Depart marks the keys of ops as in flight.
+func (s *Store) Depart(ops []Op) {
+	for _, op := range ops {
+		e := s.entries[op.Key()]
+		e.flight = true
+	}
+}
+
+// Arrive takes the results of ops that departed.
+func (s *Store) Arrive(ops []Op, results []OpResult) {
+	for i, op := range ops {
+		e := s.entries[op.Key()]
+		if e == nil {
+			continue
+		}
+		e.flight = false
+		switch results[i].Outcome {
+		case Done:
+			e.known, e.state = op.New, isKnown
+		case Unknown:
+			e.state = notKnown
+		}
+		s.settle(e)
+	}
+}
+
+// Forget makes everything of the kinds not known: it is read back before it is touched.
+func (s *Store) Forget(group func(Kind) bool) {
+	for _, k := range s.keys(group) {
+		e := s.entries[k]
+		e.state = notKnown
+		s.settle(e)
+	}
+}
+
+func (s *Store) keys(group func(Kind) bool) []Key {
+	var keys []Key
+	for k := range s.entries {
+		if group(k.Kind) {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, Key.Compare)
+	return keys
+}
+
+// Load takes a dump of all objects of the kinds in group: what it names is known, and what it does
+// not name is known to be absent. Keys in flight are left alone: their result comes. Objects that no
+// unit wants become orphans. It returns the number of keys whose known version changed.
+func (s *Store) Load(dump []Object, group func(Kind) bool) int {
+	seen := make(map[Key]Object, len(dump))
+	for _, o := range dump {
+		seen[o.Key()] = o
+	}
+	changed := 0
+	for _, k := range s.keys(group) {
+		e := s.entries[k]
+		if e.flight {
+			continue
+		}
+		o := seen[k]
+		if e.state != isKnown || !sameText(e.known, o) {
+			changed++
+		}
+		e.known, e.state = o, isKnown
+		s.settle(e)
+	}
+	for _, o := range dump {
+		k := o.Key()
+		if s.entries[k] != nil {
+			continue
+		}
+		e := &entry{key: k, known: o, orphan: true}
+		s.entries[k] = e
+		s.orphans[k] = e
+		changed++
+	}
+	return changed
+}
+
+// Orphans returns the objects that a dump showed and nobody wants, sorted by key.
+func (s *Store) Orphans() []Object {
+	var objs []Object
+	for _, e := range s.orphans {
+		objs = append(objs, e.known)
+	}
+	slices.SortFunc(objs, func(a, b Object) int { return a.Key().Compare(b.Key()) })
+	return objs
+}
+
+// ReleaseOrphans lets the orphans that take accepts be deleted; it returns how many.
+func (s *Store) ReleaseOrphans(take func(Object) bool) int {
+	n := 0
+	for _, o := range s.Orphans() {
+		if take != nil && !take(o) {
+			continue
+		}
+		e := s.orphans[o.Key()]
+		e.orphan = false
+		delete(s.orphans, o.Key())
+		s.settle(e)
+		n++
+	}
+	return n
+}
