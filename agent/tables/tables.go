@@ -55,7 +55,7 @@ func New(cfg *config.Config) *Tables {
 		Cfg:      cfg,
 		Services: map[string]*corev1.Service{}, Slices: map[string]map[string]*discoveryv1.EndpointSlice{},
 		sliceOwner: map[string]string{},
-		Nodes: map[string]*corev1.Node{}, Pods: map[string]*corev1.Pod{}, Namespaces: map[string]*corev1.Namespace{},
+		Nodes:      map[string]*corev1.Node{}, Pods: map[string]*corev1.Pod{}, Namespaces: map[string]*corev1.Namespace{},
 		Egresses: map[string]*v1beta1.Egress{}, Pools: map[string]*v1beta1.ExternalIPPool{}, Synced: map[string]bool{},
 		Ports: map[string]datapath.PortEvent{}, Links: map[string]datapath.LinkEvent{}, Addresses: map[netip.Addr][]string{},
 		Sandboxes: map[string]*Sandbox{}, byPod: map[string][]*Sandbox{},

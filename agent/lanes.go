@@ -1,0 +1,359 @@
+package agent
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"towtank/agent/edge"
+	"towtank/datapath"
+)
+
+// change is one Change on the datapath lane. Its stages run one after the other; each prefix of them
+// is safe.
+type change struct {
+	stages [datapath.StageEffects][]datapath.Op // by Stage-1
+	failed map[string]bool                      // units with an op that was not done
+	broken bool                                 // the bundle was refused or not answered: the rest waits
+}
+
+// dispatch sends off what can go now on each lane.
+func (l *Loop) dispatch() {
+	if !l.dumped {
+		l.readBack()
+		return
+	}
+	if l.mustReadBack() {
+		// A dump must not cross an op: nothing new leaves until what is in flight has come back.
+		if l.change == nil && len(l.wiring) == 0 {
+			l.readBack()
+		}
+		return
+	}
+	l.dispatchWiring()
+	l.dispatchDatapath()
+	l.settleIDs()
+}
+
+// mustReadBack reports whether something is not known that could be read back now.
+func (l *Loop) mustReadBack() bool {
+	return l.auditDue || (l.connected && l.env.Store.Unknown(isSwitchKind)) || l.env.Store.Unknown(isHostKind)
+}
+
+// isWiring reports whether an op goes by the wiring lane: the link of a sandbox.
+func isWiring(op datapath.Op) bool {
+	return op.Key().Kind == datapath.KindLink && len(op.Units) > 0 && unitKind(op.Units[0]) == "sandbox"
+}
+
+// dispatchWiring makes and removes links of sandboxes, several at once and one per sandbox. A link is
+// removed only when the port and the flows are known to be gone, because OVS reuses port numbers.
+func (l *Loop) dispatchWiring() {
+	if len(l.wiring) >= wiringLimit || l.dumping {
+		return
+	}
+	ops := l.env.Store.Pending(func(op datapath.Op) bool {
+		return isWiring(op) && !l.held(op) && !l.wiring[op.Units[0]]
+	})
+	for _, op := range ops {
+		if len(l.wiring) >= wiringLimit {
+			return
+		}
+		unit := op.Units[0]
+		stage := datapath.StageHostAdd
+		if op.Delete() {
+			if l.env.Store.UnitPending(unit, datapath.KindFlow, datapath.KindPort) {
+				continue
+			}
+			stage = datapath.StageHostDelete
+		}
+		l.wiring[unit] = true
+		one := []datapath.Op{op}
+		l.env.Store.Depart(one)
+		l.stats.Ops++
+		l.seams.Host.Apply(stage, one, func(r []datapath.OpResult) {
+			delete(l.wiring, unit)
+			l.env.Store.Arrive(one, r)
+			l.blame(one, r)
+			l.wake()
+		})
+	}
+}
+
+// held reports whether an op has to wait because a unit that it belongs to is quarantined.
+func (l *Loop) held(op datapath.Op) bool {
+	for _, u := range op.Units {
+		if q := l.quarant[u]; q != nil && !q.released {
+			return true
+		}
+	}
+	return false
+}
+
+// dispatchDatapath sends the next Change off, if none is in flight.
+func (l *Loop) dispatchDatapath() {
+	if l.change != nil || l.dumping {
+		return
+	}
+	ops := l.env.Store.Pending(func(op datapath.Op) bool {
+		if isWiring(op) || l.held(op) {
+			return false
+		}
+		if isSwitchKind(op.Key().Kind) && !l.connected {
+			return false
+		}
+		// A port follows its link: a unit's stage order holds across lanes.
+		if op.Key().Kind == datapath.KindPort && !op.Delete() && len(op.Units) > 0 {
+			return !l.env.Store.UnitPending(op.Units[0], datapath.KindLink)
+		}
+		return true
+	})
+	if len(ops) == 0 {
+		return
+	}
+	c := &change{failed: map[string]bool{}}
+	for _, op := range ops {
+		s := datapath.StageOf(op.Key().Kind, op.Delete())
+		c.stages[s-1] = append(c.stages[s-1], op)
+	}
+	for i := range c.stages {
+		order(c.stages[i])
+	}
+	l.env.Store.Depart(ops)
+	l.stats.Changes++
+	l.stats.Ops += uint64(len(ops))
+	l.change = c
+	l.run(datapath.StageHostAdd)
+}
+
+// order sorts the ops of a stage: made bottom-up (groups before the flows that use them), then
+// deleted top-down.
+func order(ops []datapath.Op) {
+	slices.SortStableFunc(ops, func(a, b datapath.Op) int {
+		if a.Delete() != b.Delete() {
+			if a.Delete() {
+				return 1
+			}
+			return -1
+		}
+		ra, rb := datapath.Rank(a.Key().Kind), datapath.Rank(b.Key().Kind)
+		if a.Delete() {
+			ra, rb = rb, ra
+		}
+		if c := cmp.Compare(ra, rb); c != 0 {
+			return c
+		}
+		return a.Key().Compare(b.Key())
+	})
+}
+
+// run applies the stage and those after it.
+func (l *Loop) run(stage datapath.Stage) {
+	c := l.change
+	for ; stage < datapath.StageEffects; stage++ {
+		ops := l.stillGood(c, c.stages[stage-1])
+		if len(ops) == 0 {
+			continue
+		}
+		done := func(r []datapath.OpResult) { l.stageDone(stage, ops, r) }
+		switch stage {
+		case datapath.StageHostAdd, datapath.StageHostDelete:
+			l.seams.Host.Apply(stage, ops, done)
+		default:
+			l.seams.Switch.Apply(stage, ops, done)
+		}
+		return
+	}
+	l.change = nil
+	l.wake()
+}
+
+// stillGood returns the ops of a stage whose units had no failure in an earlier one; the others go
+// back to the Store untried.
+func (l *Loop) stillGood(c *change, ops []datapath.Op) []datapath.Op {
+	if !c.broken && len(c.failed) == 0 {
+		return ops
+	}
+	var good, back []datapath.Op
+	for _, op := range ops {
+		if c.broken || slices.ContainsFunc(op.Units, func(u string) bool { return c.failed[u] }) {
+			back = append(back, op)
+		} else {
+			good = append(good, op)
+		}
+	}
+	l.env.Store.Arrive(back, datapath.AllResults(len(back), datapath.Skipped, nil))
+	return good
+}
+
+func (l *Loop) stageDone(stage datapath.Stage, ops []datapath.Op, r []datapath.OpResult) {
+	if l.stopped {
+		return
+	}
+	if len(r) != len(ops) {
+		err := fmt.Errorf("stage %s: %d results for %d ops", stage, len(r), len(ops))
+		r = datapath.AllResults(len(ops), datapath.Unknown, err)
+	}
+	l.env.Store.Arrive(ops, r)
+	l.blame(ops, r)
+	c := l.change
+	for i := range r {
+		if r[i].Outcome == datapath.Done {
+			continue
+		}
+		if stage == datapath.StageBundle {
+			c.broken = true
+		}
+		for _, u := range ops[i].Units {
+			c.failed[u] = true
+		}
+	}
+	l.run(stage + 1)
+}
+
+// blame quarantines the units whose ops were refused, and tells the concerns. An op without an
+// answer quarantines nobody: it is read back.
+func (l *Loop) blame(ops []datapath.Op, r []datapath.OpResult) {
+	told := map[string]bool{}
+	for i := range r {
+		if r[i].Outcome != datapath.Refused {
+			continue
+		}
+		err := fmt.Errorf("%s: %w", ops[i].Key(), r[i].Err)
+		units := ops[i].Units
+		if len(units) == 0 {
+			// Nobody's orphan: it is tried again at the next audit.
+			l.env.Log.Error(err, "Could not delete an object that nobody wants")
+			continue
+		}
+		for _, u := range units {
+			if told[u] {
+				continue
+			}
+			told[u] = true
+			l.quarantine(u, err)
+			if c := l.byKind[unitKind(u)]; c != nil {
+				c.Refused(u, err)
+			}
+		}
+	}
+}
+
+func (l *Loop) quarantine(unit string, err error) {
+	l.env.Decide("quarantine/" + unitKind(unit))
+	q := l.quarant[unit]
+	if q == nil {
+		q = &quarantine{}
+		l.quarant[unit] = q
+	}
+	if q.timer != nil {
+		q.timer.Stop()
+	}
+	q.err, q.released = err, false
+	q.delay = min(max(2*q.delay, backoffMin), backoffMax)
+	q.until = l.seams.Clock.Now().Add(q.delay)
+	l.env.Log.V(2).Info("Unit refused", "unit", unit, "retryIn", q.delay, "err", err)
+	q.timer = l.seams.Clock.AfterFunc(q.delay, edge.Work, func() {
+		if l.stopped || l.quarant[unit] != q {
+			return
+		}
+		q.released = true
+		l.markDirty(unit)
+	})
+}
+
+// release lets a quarantined unit try again now; its back-off is kept until it is realised.
+func (l *Loop) release(unit string) {
+	if q := l.quarant[unit]; q != nil && !q.released {
+		q.released = true
+		if q.timer != nil {
+			q.timer.Stop()
+		}
+	}
+}
+
+// forgive ends the quarantine of a unit that was realised.
+func (l *Loop) forgive(unit string) {
+	if q := l.quarant[unit]; q != nil {
+		if q.timer != nil {
+			q.timer.Stop()
+		}
+		delete(l.quarant, unit)
+	}
+}
+
+// errNotRead is what a dump that failed is retried for.
+var errNotRead = errors.New("the node could not be read")
+
+const readRetry = time.Second
+
+// readBack dumps switch and host and takes the dumps as known. It runs with no Change in flight.
+func (l *Loop) readBack() {
+	if l.dumping || l.change != nil || l.stopped || !l.connected {
+		return
+	}
+	l.dumping = true
+	var all []datapath.Object
+	fail := func(err error) {
+		l.env.Log.Error(errors.Join(errNotRead, err), "Reading the node failed")
+		l.seams.Clock.AfterFunc(readRetry, edge.Work, func() {
+			l.dumping = false
+			l.wake()
+		})
+	}
+	l.seams.Switch.Dump(func(sw []datapath.Object, err error) {
+		if err != nil {
+			fail(err)
+			return
+		}
+		all = append(all, sw...)
+		l.seams.Host.Dump(func(h []datapath.Object, err error) {
+			if err != nil {
+				fail(err)
+				return
+			}
+			all = append(all, h...)
+			l.loaded(sw, h, all)
+		})
+	})
+}
+
+func (l *Loop) loaded(sw, h, all []datapath.Object) {
+	l.dumping, l.auditDue = false, false
+	n := l.env.Store.Load(sw, isSwitchKind) + l.env.Store.Load(h, isHostKind)
+	if !l.dumped {
+		l.dumped = true
+		for _, c := range l.concerns {
+			c.Restore(all)
+		}
+	} else if n > 0 {
+		l.env.Log.V(2).Info("The node differs from what was known", "objects", n)
+	}
+	l.wake()
+}
+
+func (l *Loop) armAudit() {
+	l.audit = l.seams.Clock.AfterFunc(l.env.Cfg.AuditEvery, edge.Background, func() {
+		if l.stopped {
+			return
+		}
+		l.auditDue = true
+		l.wake()
+		l.armAudit()
+	})
+}
+
+// Audit has the node read back and repaired now.
+func (l *Loop) Audit() {
+	l.auditDue = true
+	l.wake()
+}
+
+// settleIDs makes freed ids usable again when no Change that frees them is in flight.
+func (l *Loop) settleIDs() {
+	if l.change == nil && l.env.Store.PendingCount() == 0 {
+		l.env.Groups.Settled()
+		l.env.Marks.Settled()
+	}
+}

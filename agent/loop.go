@@ -1,0 +1,324 @@
+// Package agent is the node agent: a state machine that turns typed events into dirty units, units
+// into objects, and the difference between wanted and known objects into staged Changes. It has no
+// goroutine, clock or I/O of its own: the shell around it (the simulator, or the production process)
+// calls Handle with events and runs what it posts, one at a time.
+package agent
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"towtank/agent/config"
+	"towtank/agent/edge"
+	"towtank/agent/tables"
+	"towtank/datapath"
+)
+
+// Seams is everything that the agent has effects on.
+type Seams struct {
+	Switch  datapath.Switch
+	Host    datapath.Host
+	Cluster edge.Cluster
+	IPAM    edge.IPAM
+	Members edge.Members
+	Clock   edge.Clock
+	// Post runs f later on the loop, after what is queued already.
+	Post func(f func())
+	Log  klog.Logger
+	// Decision, if set, is told of the decisions the agent takes, by a stable name.
+	Decision func(name string)
+}
+
+// Loop is the agent's one state machine.
+type Loop struct {
+	env      *tables.Env
+	seams    Seams
+	concerns []tables.Concern
+	byKind   map[string]tables.Concern
+
+	dirty map[string]bool
+	queue []string // dirty units, oldest first
+
+	turnPosted bool
+	stopped    bool
+	dumped     bool // both dumps were read: known is known
+	dumping    bool
+	connected  bool
+
+	wiring   map[string]bool // sandbox units with a link op in flight
+	change   *change         // the Change in flight on the datapath lane
+	quarant  map[string]*quarantine
+	pacing   pacing
+	audit    edge.Timer
+	auditDue bool
+	stats    Stats
+}
+
+// Stats counts what the loop did, for metrics and benchmarks.
+type Stats struct {
+	Turns, Renders, Changes, Ops uint64
+	DirtyTimes                   map[string]int // since the last call of Unsettled
+}
+
+// quarantine keeps a refused unit out of Changes until its back-off ends.
+type quarantine struct {
+	err      error
+	delay    time.Duration
+	until    time.Time
+	timer    edge.Timer
+	released bool
+}
+
+// Back-off of a refused unit (seed behaviour EG-01).
+const (
+	backoffMin = 5 * time.Second
+	backoffMax = 300 * time.Second
+)
+
+// wiringLimit is the number of links that are made or removed at once.
+const wiringLimit = 8
+
+// New returns a loop that has not started: events may be posted only after Start.
+func New(cfg *config.Config, seams Seams) (*Loop, error) {
+	cfg.Defaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	l := &Loop{
+		seams: seams, byKind: map[string]tables.Concern{}, dirty: map[string]bool{}, wiring: map[string]bool{},
+		quarant: map[string]*quarantine{}, connected: true,
+	}
+	l.stats.DirtyTimes = map[string]int{}
+	l.env = &tables.Env{
+		Tables: tables.New(cfg), Store: datapath.NewStore(), Clock: seams.Clock, Cluster: seams.Cluster, IPAM: seams.IPAM,
+		Members: seams.Members, Switch: seams.Switch, Host: seams.Host, Log: seams.Log, Dirty: l.markDirty, Wake: l.wake,
+		Decision: seams.Decision,
+	}
+	l.pacing.tokens = pacingBurst
+	for _, c := range newConcerns(l.env) {
+		l.concerns = append(l.concerns, c)
+		for _, k := range c.Kinds() {
+			l.byKind[k] = c
+		}
+	}
+	return l, nil
+}
+
+// Start reads what is on the node; Changes wait for that.
+func (l *Loop) Start() {
+	l.env.Features = l.seams.Switch.Features()
+	l.readBack()
+	l.armAudit()
+}
+
+// Stop ends the loop: nothing is rendered or applied any more. What is on the node stays.
+func (l *Loop) Stop() {
+	l.stopped = true
+	if l.audit != nil {
+		l.audit.Stop()
+	}
+}
+
+// Handle takes one event.
+func (l *Loop) Handle(ev any) {
+	if l.stopped {
+		return
+	}
+	if req, ok := ev.(*edge.CNIRequest); ok {
+		for _, c := range l.concerns {
+			if h, ok := c.(interface{ HandleCNI(*edge.CNIRequest) }); ok {
+				h.HandleCNI(req)
+			}
+		}
+		l.wake()
+		return
+	}
+	if d, ok := ev.(datapath.DisconnectEvent); ok {
+		l.connection(d)
+	}
+	old := l.env.Apply(ev)
+	for _, c := range l.concerns {
+		c.Handle(ev, old)
+	}
+	l.wake()
+}
+
+func (l *Loop) connection(d datapath.DisconnectEvent) {
+	l.connected = d.Connected
+	if !d.Connected {
+		return
+	}
+	// What is on the switch now is told by the switch. The fresh dump leads to one bundle with
+	// everything, so that no half pipeline forwards.
+	l.env.Store.Forget(isSwitchKind)
+	for _, u := range slices.Sorted(mapKeys(l.quarant)) {
+		l.release(u)
+	}
+	l.wake()
+}
+
+func isSwitchKind(k datapath.Kind) bool {
+	switch k {
+	case datapath.KindFlow, datapath.KindGroup, datapath.KindMeter, datapath.KindPort:
+		return true
+	}
+	return false
+}
+
+func isHostKind(k datapath.Kind) bool { return !isSwitchKind(k) }
+
+func unitKind(unit string) string {
+	k, _, _ := strings.Cut(unit, "/")
+	return k
+}
+
+func (l *Loop) markDirty(unit string) {
+	l.stats.DirtyTimes[unit]++
+	if !l.dirty[unit] {
+		l.dirty[unit] = true
+		l.queue = append(l.queue, unit)
+	}
+	l.wake()
+}
+
+// wake has a turn taken after what is queued now; events in between are coalesced into it.
+func (l *Loop) wake() {
+	if l.turnPosted || l.stopped {
+		return
+	}
+	l.turnPosted = true
+	l.seams.Post(func() {
+		l.turnPosted = false
+		if !l.stopped {
+			l.turn()
+		}
+	})
+}
+
+// turn renders what is dirty, tells what was realised, and sends Changes off.
+func (l *Loop) turn() {
+	l.stats.Turns++
+	l.render()
+	l.tellRealised()
+	l.releaseOrphans()
+	l.dispatch()
+	l.tellRealised()
+}
+
+func (l *Loop) render() {
+	if len(l.queue) == 0 {
+		return
+	}
+	queue := l.queue
+	l.queue = nil
+	paced := l.pacing.admit(l, queue)
+	for _, u := range queue {
+		c := l.byKind[unitKind(u)]
+		if c == nil {
+			delete(l.dirty, u)
+			continue
+		}
+		if !c.Ready(unitKind(u)) || (!paced && unitKind(u) == pacedKind) {
+			l.queue = append(l.queue, u)
+			continue
+		}
+		delete(l.dirty, u)
+		objs, prec := c.Render(u)
+		l.stats.Renders++
+		if l.env.Store.Set(u, prec, objs) {
+			// A unit that wants something else now is worth another try at once.
+			l.release(u)
+		}
+	}
+}
+
+func (l *Loop) tellRealised() {
+	for {
+		units := l.env.Store.TakeRealised()
+		if len(units) == 0 {
+			return
+		}
+		for _, u := range units {
+			l.forgive(u)
+			if c := l.byKind[unitKind(u)]; c != nil {
+				c.Realised(u)
+			}
+		}
+	}
+}
+
+// releaseOrphans lets what nobody wants be deleted, once every source of every kind was heard and
+// everything was rendered. Until then a part of the truth could delete what the rest of it wants.
+func (l *Loop) releaseOrphans() {
+	if !l.dumped || len(l.queue) > 0 {
+		return
+	}
+	for _, c := range l.concerns {
+		for _, k := range c.Kinds() {
+			if !c.Ready(k) {
+				return
+			}
+		}
+	}
+	if n := l.env.Store.ReleaseOrphans(nil); n > 0 {
+		l.env.Log.V(2).Info("Deleting objects that nobody wants", "count", n)
+	}
+}
+
+// Ready reports whether the agent has read what is on the node and heard every source.
+func (l *Loop) Ready() bool {
+	if !l.dumped {
+		return false
+	}
+	for _, c := range l.concerns {
+		for _, k := range c.Kinds() {
+			if !c.Ready(k) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Env returns the loop's tables and Store, for queries: callers only read.
+func (l *Loop) Env() *tables.Env { return l.env }
+
+// Stats returns what was counted so far.
+func (l *Loop) Stats() Stats { return l.stats }
+
+// Unsettled names the units that are dirty, pending or quarantined, with the reason, sorted.
+func (l *Loop) Unsettled() []string {
+	var out []string
+	for _, u := range l.queue {
+		out = append(out, u+": dirty")
+	}
+	if !l.dumped {
+		out = append(out, "host: the node was not read back")
+	}
+	for _, u := range l.env.Store.Units() {
+		if q := l.quarant[u]; q != nil && !l.env.Store.Realised(u) {
+			out = append(out, u+": "+q.err.Error())
+		} else if !l.env.Store.Realised(u) {
+			out = append(out, u+": pending")
+		}
+	}
+	if l.change != nil {
+		out = append(out, "a Change is in flight")
+	}
+	slices.Sort(out)
+	return out
+}
+
+// mapKeys is maps.Keys as a sorted-ready sequence.
+func mapKeys[V any](m map[string]V) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}

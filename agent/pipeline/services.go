@@ -1,0 +1,239 @@
+package pipeline
+
+import (
+	"net/netip"
+
+	of "towtank/datapath/openflow"
+)
+
+// Frontend is one address and port that a Service port is reached by.
+type Frontend struct {
+	Addr     netip.Addr // NodePortVIP for a NodePort: it is matched by mark, not by address
+	Port     uint16
+	NodePort bool
+	External bool // NodePort, load-balancer or external address
+	// Local is set if the policy for this address is Local.
+	Local bool
+	// Sources are the only clients that may use the address; empty: everybody.
+	Sources []netip.Prefix
+}
+
+// Backend is one endpoint to be picked.
+type Backend struct {
+	netip.AddrPort
+}
+
+// Service is a Service port of one family as the pipeline sees it.
+type Service struct {
+	Unit  string
+	Proto uint8
+	V6    bool
+	// ClusterGroup and LocalGroup are the groups of the two policies; 0: not needed.
+	ClusterGroup, LocalGroup uint32
+	// SubGroups gives the id of the i-th part of a group that is too large for one message.
+	SubGroups func(group uint32, i int) uint32
+	// AffinitySeconds is how long a client keeps its endpoint, 0 to 65535; 0: no affinity.
+	AffinitySeconds uint16
+	Frontends       []Frontend
+	Cluster, Local  []Backend
+	// LocalOnlyElsewhere is set if there are endpoints, but none for the Local policy: drop.
+	LocalOnlyElsewhere bool
+}
+
+// maxBuckets is how many buckets go in one group: a bucket takes 88 bytes on the wire at the most,
+// and a message has at most 65,535 bytes.
+const maxBuckets = 600
+
+// dpHashBuckets is up to how many buckets OVS spreads by its own hash; above that it falls back and
+// stops spreading UDP (measured on OVS 3.1).
+const dpHashBuckets = 256
+
+// ServiceFlows adds the groups and flows of a Service port.
+func (n *Node) ServiceFlows(l *List, s *Service) {
+	c := Cookie(CookieService, s.Unit)
+	id := uint64(s.ClusterGroup)
+	if id == 0 {
+		id = uint64(s.LocalGroup)
+	}
+	if s.ClusterGroup != 0 {
+		n.group(l, s, s.ClusterGroup, s.Cluster)
+	}
+	if s.LocalGroup != 0 {
+		n.group(l, s, s.LocalGroup, s.Local)
+	}
+	seen := map[netip.AddrPort]bool{}
+	for _, list := range [2][]Backend{s.Cluster, s.Local} {
+		for _, b := range list {
+			if !seen[b.AddrPort] {
+				seen[b.AddrPort] = true
+				s.endpoint(l, c, id, b)
+			}
+		}
+	}
+	for i := range s.Frontends {
+		s.frontend(l, c, id, &s.Frontends[i])
+	}
+}
+
+// endpoint adds the translation of one endpoint. It is the Service port's own: an endpoint that
+// another Service still has cannot be reached through a learned flow of this one (field bug 82).
+func (s *Service) endpoint(l *List, c, id uint64, b Backend) {
+	flow(l, c, TableEndpointDNAT, 200,
+		terms(of.L4(s.V6, s.Proto), regService.Is(id), regPortLB.Is(lbSelected<<16|uint64(b.Port())), s.regEndpoint().IsAddr(b.Addr())),
+		of.CT{Commit: true, Zone: zoneMain(s.V6), Table: of.ToTable(TableL3Forwarding), NAT: of.DNAT(b.Addr(), b.Port()), Exec: []of.Action{ctService.Set(1)}})
+}
+
+func (s *Service) regEndpoint() of.Field {
+	if s.V6 {
+		return regEndpoint6.Field
+	}
+	return regEndpoint4.Field
+}
+
+// frontend adds the flows of one address: who may come in, to which group, and what is remembered.
+func (s *Service) frontend(l *List, c, id uint64, f *Frontend) {
+	base := terms(of.L4(s.V6, s.Proto), of.DstPort(s.Proto, f.Port))
+	if f.NodePort {
+		base = append(base, of.IPFamily(s.V6), regNodePort.Is(1))
+	} else {
+		base = append(base, of.DstAddr(f.Addr))
+	}
+	load := []of.Action{regRouted.Set(1), regService.Set(id)}
+	state := uint64(lbSelected)
+	if s.AffinitySeconds > 0 {
+		state = lbLearn
+	}
+	load = append(load, regLB.Set(state))
+	if f.External {
+		load = append(load, regExternal.Set(1))
+	}
+	to := func(group uint32) []of.Action { return append(append([]of.Action(nil), load...), of.ToGroup(group)) }
+
+	sources := [][]of.Term{nil}
+	if len(f.Sources) > 0 {
+		sources = nil
+		for _, p := range f.Sources {
+			sources = append(sources, terms(of.Src(p)))
+		}
+		flow(l, c, TableServiceLB, 195, append(terms(regLB.Is(lbSelect)), base...))
+	}
+	for _, src := range sources {
+		match := append(append(terms(regLB.Is(lbSelect)), base...), src...)
+		switch {
+		case !f.Local:
+			flow(l, c, TableServiceLB, 200, match, to(s.ClusterGroup)...)
+		case s.LocalOnlyElsewhere:
+			flow(l, c, TableServiceLB, 200, match)
+		default:
+			flow(l, c, TableServiceLB, 200, match, to(s.LocalGroup)...)
+		}
+		if f.Local && f.External {
+			// Clients inside the cluster are not subject to the external policy.
+			flow(l, c, TableServiceLB, 210, append(match[:len(match):len(match)], regFromLocal.Is(1)), to(s.ClusterGroup)...)
+		}
+	}
+	if s.AffinitySeconds > 0 {
+		flow(l, c, TableServiceLB, 190, append(terms(regLB.Is(lbLearn)), base...), s.learn(c, f), regLB.Set(lbSelected), of.Goto(TableEndpointDNAT))
+	}
+}
+
+// learn remembers the endpoint of a client for one frontend. The time is hard: it does not start
+// again with every connection.
+func (s *Service) learn(c uint64, f *Frontend) of.Action {
+	eth := uint64(of.EthTypeIPv4)
+	src, dst := of.IPSrc, of.IPDst
+	if s.V6 {
+		eth, src, dst = uint64(of.EthTypeIPv6), of.IPv6Src, of.IPv6Dst
+	}
+	specs := []of.LearnSpec{
+		of.LearnMatchValue(of.EthType.All(), eth),
+		of.LearnMatchValue(of.IPProto.All(), uint64(s.Proto)),
+		of.LearnMatch(of.DstPortField(s.Proto)),
+		of.LearnMatch(dst),
+		of.LearnMatch(src),
+		of.LearnLoadFrom(regPort, regPort),
+		of.LearnLoadFrom(s.regEndpoint().All(), s.regEndpoint().All()),
+		of.LearnLoadFrom(regService, regService),
+		of.LearnLoad(regLB, lbSelected),
+		of.LearnLoad(regRouted, 1),
+	}
+	if f.External {
+		specs = append(specs, of.LearnLoad(regExternal, 1))
+	}
+	return of.Learn{
+		Table: TableAffinity, Priority: 200, HardTimeout: s.AffinitySeconds,
+		Cookie: c, DeleteLearned: true, Specs: specs,
+	}
+}
+
+// group adds a select group over the endpoints, in two levels if one message cannot hold them.
+func (n *Node) group(l *List, s *Service, id uint32, backends []Backend) {
+	if len(backends) == 0 {
+		n.addGroup(l, id, []of.Bucket{{ID: 0, Weight: 100, Actions: []of.Action{regNoEndpoint.Set(1), of.Resubmit(TableEndpointDNAT)}}}, s)
+		return
+	}
+	next := uint8(TableEndpointDNAT)
+	if s.AffinitySeconds > 0 {
+		next = TableServiceLB
+	}
+	bucket := func(i int, b Backend) of.Bucket {
+		return of.Bucket{ID: uint32(i), Weight: 100, Actions: []of.Action{
+			s.regEndpoint().SetAddr(b.Addr()), regPort.Set(uint64(b.Port())), of.Resubmit(next),
+		}}
+	}
+	var buckets []of.Bucket
+	if len(backends) <= maxBuckets {
+		for i, b := range backends {
+			buckets = append(buckets, bucket(i, b))
+		}
+		n.addGroup(l, id, buckets, s)
+		return
+	}
+	for part := 0; part*maxBuckets < len(backends); part++ {
+		some := backends[part*maxBuckets : min((part+1)*maxBuckets, len(backends))]
+		var sub []of.Bucket
+		for i, b := range some {
+			// Other bucket ids than on the upper level: OVS hashes them with the packet, and the two
+			// choices must be independent.
+			sub = append(sub, bucket(10000+part*maxBuckets+i, b))
+		}
+		subID := s.SubGroups(id, part)
+		n.addGroup(l, subID, sub, s)
+		buckets = append(buckets, of.Bucket{ID: uint32(part), Weight: uint16(len(some)), Actions: []of.Action{of.ToGroup(subID)}})
+	}
+	n.addGroupHashed(l, id, buckets, s)
+}
+
+func (n *Node) addGroup(l *List, id uint32, buckets []of.Bucket, s *Service) {
+	if len(buckets) > dpHashBuckets {
+		n.addGroupHashed(l, id, buckets, s)
+		return
+	}
+	g, err := of.NewGroup(of.GroupSpec{ID: id, Type: of.GroupSelect, SelectionMethod: "dp_hash", Buckets: buckets})
+	Add(l, g, err)
+}
+
+func (n *Node) addGroupHashed(l *List, id uint32, buckets []of.Bucket, s *Service) {
+	src := of.IPSrc
+	if s.V6 {
+		src = of.IPv6Src
+	}
+	g, err := of.NewGroup(of.GroupSpec{
+		ID: id, Type: of.GroupSelect, SelectionMethod: "hash", Buckets: buckets,
+		HashFields: []of.Field{src, of.UDPSrc, of.TCPSrc},
+	})
+	Add(l, g, err)
+}
+
+// ServiceAddress adds the flow that refuses the ports of a Service's address that no Service port
+// has. Services that share the address share the flow.
+func (n *Node) ServiceAddress(l *List, a netip.Addr) {
+	flow(l, Cookie(CookieAddress, a.String()), TableServiceLB, 150,
+		terms(of.IPFamily(a.Is6()), of.DstAddr(a), regLB.Is(lbSelect)), regNoEndpoint.Set(1), of.Goto(TableEndpointDNAT))
+}
+
+// SkippedAddress adds the flow that leaves a Service's address to somebody else on the host.
+func (n *Node) SkippedAddress(l *List, unit string, a netip.Addr) {
+	flow(l, Cookie(CookieService, unit), TableServiceLB, 220,
+		terms(of.IPFamily(a.Is6()), of.DstAddr(a), regLB.Is(lbSelect)), of.Goto(TableL3Forwarding))
+}

@@ -1,0 +1,187 @@
+package services
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"towtank/agent/tables"
+)
+
+// Endpoint is one address and port behind a Service port.
+type Endpoint struct {
+	netip.AddrPort
+	Node        string
+	Local       bool
+	Ready       bool
+	Serving     bool
+	Terminating bool
+	zones       []string // hints
+	nodes       []string // hints
+}
+
+// better reports whether e is the one to believe of two entries for one address: while a Pod is
+// replaced, slices can name the address twice (field bug 76), and the ready one wins.
+func (e *Endpoint) better(o *Endpoint) bool {
+	if e.Ready != o.Ready {
+		return e.Ready
+	}
+	if e.Serving != o.Serving {
+		return e.Serving
+	}
+	return !e.Terminating && o.Terminating
+}
+
+// Selection is which endpoints are used for a Service port on this node.
+type Selection struct {
+	// Cluster are used under the Cluster policy, Local under the Local policy. Both are sorted.
+	Cluster, Local []Endpoint
+	// Any reports whether there is an endpoint to use anywhere: a Local policy without a local
+	// endpoint drops then, instead of refusing.
+	Any bool
+}
+
+// collect merges the slices of a Service for one port name and family.
+func collect(t *tables.Tables, svcKey, portName string, proto corev1.Protocol, v6 bool) []Endpoint {
+	family := discoveryv1.AddressTypeIPv4
+	if v6 {
+		family = discoveryv1.AddressTypeIPv6
+	}
+	best := map[netip.AddrPort]*Endpoint{}
+	for _, slice := range t.Slices[svcKey] {
+		if slice.AddressType != family {
+			continue
+		}
+		for _, p := range slice.Ports {
+			if p.Port == nil || deref(p.Name) != portName || (p.Protocol != nil && *p.Protocol != proto) || (p.Protocol == nil && proto != corev1.ProtocolTCP) {
+				continue
+			}
+			for i := range slice.Endpoints {
+				addEndpoint(t, best, &slice.Endpoints[i], uint16(*p.Port))
+			}
+		}
+	}
+	out := make([]Endpoint, 0, len(best))
+	for _, e := range best {
+		out = append(out, *e)
+	}
+	sortEndpoints(out)
+	return out
+}
+
+func addEndpoint(t *tables.Tables, best map[netip.AddrPort]*Endpoint, in *discoveryv1.Endpoint, port uint16) {
+	if len(in.Addresses) == 0 {
+		return
+	}
+	// Only the first address of an endpoint is used (Kubernetes, EndpointSlice API).
+	ip, err := netip.ParseAddr(in.Addresses[0])
+	if err != nil {
+		return
+	}
+	c := in.Conditions
+	e := &Endpoint{
+		AddrPort: netip.AddrPortFrom(ip, port),
+		Ready:    c.Ready == nil || *c.Ready,
+		Node:     deref(in.NodeName),
+	}
+	// serving unset means the same as ready (Kubernetes, EndpointConditions).
+	e.Serving = e.Ready
+	if c.Serving != nil {
+		e.Serving = *c.Serving
+	}
+	e.Terminating = c.Terminating != nil && *c.Terminating
+	e.Local = e.Node == t.Cfg.NodeName
+	if in.Hints != nil {
+		for _, z := range in.Hints.ForZones {
+			e.zones = append(e.zones, z.Name)
+		}
+		for _, n := range in.Hints.ForNodes {
+			e.nodes = append(e.nodes, n.Name)
+		}
+	}
+	if old := best[e.AddrPort]; old == nil || e.better(old) {
+		best[e.AddrPort] = e
+	}
+}
+
+func sortEndpoints(e []Endpoint) {
+	slices.SortFunc(e, func(a, b Endpoint) int {
+		if c := a.Addr().Compare(b.Addr()); c != 0 {
+			return c
+		}
+		return cmp.Compare(a.Port(), b.Port())
+	})
+}
+
+// choose picks the endpoints to use: ready ones, else those that serve while they terminate
+// (KEP-1669), narrowed by topology hints for the Cluster policy only.
+func choose(all []Endpoint, nodeName, zone string) Selection {
+	ready := filter(all, func(e *Endpoint) bool { return e.Ready })
+	draining := filter(all, func(e *Endpoint) bool { return !e.Ready && e.Serving && e.Terminating })
+
+	var s Selection
+	s.Any = len(ready) > 0 || len(draining) > 0
+	s.Cluster = hinted(ready, nodeName, zone)
+	if len(s.Cluster) == 0 {
+		s.Cluster = draining
+	}
+	local := func(e *Endpoint) bool { return e.Local }
+	s.Local = filter(ready, local)
+	if len(s.Local) == 0 {
+		s.Local = filter(draining, local)
+	}
+	return s
+}
+
+// hinted narrows ready endpoints to those meant for this node, or else for its zone. Hints count only
+// if every ready endpoint has them and at least one is for us.
+func hinted(ready []Endpoint, nodeName, zone string) []Endpoint {
+	if len(ready) == 0 {
+		return ready
+	}
+	every := func(has func(*Endpoint) bool) bool {
+		return !slices.ContainsFunc(ready, func(e Endpoint) bool { return !has(&e) })
+	}
+	if every(func(e *Endpoint) bool { return len(e.nodes) > 0 }) {
+		if mine := filter(ready, func(e *Endpoint) bool { return slices.Contains(e.nodes, nodeName) }); len(mine) > 0 {
+			return mine
+		}
+	}
+	if zone != "" && every(func(e *Endpoint) bool { return len(e.zones) > 0 }) {
+		if mine := filter(ready, func(e *Endpoint) bool { return slices.Contains(e.zones, zone) }); len(mine) > 0 {
+			return mine
+		}
+	}
+	return ready
+}
+
+func filter(in []Endpoint, keep func(*Endpoint) bool) []Endpoint {
+	var out []Endpoint
+	for i := range in {
+		if keep(&in[i]) {
+			out = append(out, in[i])
+		}
+	}
+	return out
+}
+
+// union merges sorted lists without duplicates.
+func union(lists ...[]Endpoint) []Endpoint {
+	var out []Endpoint
+	for _, l := range lists {
+		out = append(out, l...)
+	}
+	sortEndpoints(out)
+	return slices.CompactFunc(out, func(a, b Endpoint) bool { return a.AddrPort == b.AddrPort })
+}
+
+func deref[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}
