@@ -96,6 +96,9 @@ func New(cfg *config.Config, seams Seams) (*Loop, error) {
 		Tables: tables.New(cfg), Store: datapath.NewStore(), Clock: seams.Clock, Cluster: seams.Cluster, IPAM: seams.IPAM,
 		Members: seams.Members, Switch: seams.Switch, Host: seams.Host, Log: seams.Log, Dirty: l.markDirty, Wake: l.wake,
 		Decision: seams.Decision,
+		IsClean:  func(u string) bool { return !l.dirty[u] },
+		Retry:    func(u string) { l.release(u); l.wake() },
+		Restored: func() bool { return l.dumped },
 	}
 	l.pacing.tokens = pacingBurst
 	for _, c := range newConcerns(l.env) {
@@ -201,6 +204,11 @@ func (l *Loop) wake() {
 // turn renders what is dirty, tells what was realised, and sends Changes off.
 func (l *Loop) turn() {
 	l.stats.Turns++
+	for _, c := range l.concerns {
+		if p, ok := c.(interface{ Prepare() }); ok {
+			p.Prepare()
+		}
+	}
 	l.render()
 	l.tellRealised()
 	l.releaseOrphans()
@@ -212,7 +220,9 @@ func (l *Loop) render() {
 	if len(l.queue) == 0 {
 		return
 	}
+	// Sorted, so that the order in which units were marked does not matter.
 	queue := l.queue
+	slices.Sort(queue)
 	l.queue = nil
 	paced := l.pacing.admit(l, queue)
 	for _, u := range queue {

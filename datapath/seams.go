@@ -32,6 +32,8 @@ type ConntrackEntry struct {
 // Switch is the seam to Open vSwitch: OpenFlow and OVSDB of one bridge. Calls return at once; done
 // is called later, as an event of the caller's loop, exactly once.
 type Switch interface {
+	// Features returns what was found out when the switch was connected.
+	Features() Features
 	// Apply runs one stage of a Change. The results are in the order of ops. A bundle is atomic: if
 	// one op is refused, the others are Skipped.
 	Apply(stage Stage, ops []Op, done func([]OpResult))

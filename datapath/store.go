@@ -79,6 +79,7 @@ func (s *Store) Set(name string, rank Precedence, objs []Object) bool {
 	u := s.units[name]
 	if u == nil {
 		if len(objs) == 0 {
+			s.realised[name] = true
 			return false
 		}
 		u = &unit{name: name}

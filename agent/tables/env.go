@@ -32,6 +32,12 @@ type Env struct {
 	Dirty func(unit string)
 	// Wake has the loop take a turn: a concern changed something that the loop looks at.
 	Wake func()
+	// IsClean reports whether a unit is not waiting to be rendered.
+	IsClean func(unit string) bool
+	// Retry has a refused unit tried again now.
+	Retry func(unit string)
+	// Restored reports whether what was on the node at the start has been read.
+	Restored func() bool
 	// Decision, if set, is told of each decision by a short stable name, for coverage.
 	Decision func(name string)
 }

@@ -13,6 +13,7 @@ import (
 type Groups struct {
 	byOwner map[string]uint32
 	byID    map[uint32]string
+	byUnit  map[string][]string // roles that a unit has an id for
 	// kept are ids that a dump showed in use, by the cookie of the flows that use them.
 	kept map[uint32]uint64
 	// cooling are ids freed in the current Change: not given out again before it is done.
@@ -21,7 +22,7 @@ type Groups struct {
 
 // NewGroups returns an empty allocator.
 func NewGroups() *Groups {
-	return &Groups{byOwner: map[string]uint32{}, byID: map[uint32]string{}, kept: map[uint32]uint64{}, cooling: map[uint32]bool{}}
+	return &Groups{byOwner: map[string]uint32{}, byID: map[uint32]string{}, byUnit: map[string][]string{}, kept: map[uint32]uint64{}, cooling: map[uint32]bool{}}
 }
 
 // Keep reserves an id for the owner whose flows carry the cookie.
@@ -30,8 +31,10 @@ func (g *Groups) Keep(id uint32, cookie uint64) { g.kept[id] = cookie }
 // groupIDMask keeps ids in the range that OpenFlow allows (OFPG_MAX is 0xffffff00) and positive.
 const groupIDMask = 0x7fffffff
 
-// ID returns the owner's id, giving one out if it has none.
-func (g *Groups) ID(owner string, cookie uint64) uint32 {
+// ID returns the id of a unit's group in a role ("cluster", "local", …), giving one out if there is
+// none. The cookie is that of the unit's flows.
+func (g *Groups) ID(unit, role string, cookie uint64) uint32 {
+	owner := unit + "#" + role
 	if id, ok := g.byOwner[owner]; ok {
 		return id
 	}
@@ -48,16 +51,33 @@ func (g *Groups) ID(owner string, cookie uint64) uint32 {
 		break
 	}
 	g.byOwner[owner], g.byID[id] = id, owner
+	g.byUnit[unit] = append(g.byUnit[unit], role)
 	return id
 }
 
-// Free gives the owner's id back; it is given out again after Settled.
-func (g *Groups) Free(owner string) {
-	if id, ok := g.byOwner[owner]; ok {
-		delete(g.byOwner, owner)
-		delete(g.byID, id)
-		delete(g.kept, id)
-		g.cooling[id] = true
+// Free gives the id of a unit's group in a role back; it is given out again after Settled.
+func (g *Groups) Free(unit, role string) {
+	owner := unit + "#" + role
+	id, ok := g.byOwner[owner]
+	if !ok {
+		return
+	}
+	delete(g.byOwner, owner)
+	delete(g.byID, id)
+	delete(g.kept, id)
+	g.cooling[id] = true
+	roles := slices.DeleteFunc(g.byUnit[unit], func(r string) bool { return r == role })
+	if len(roles) == 0 {
+		delete(g.byUnit, unit)
+		return
+	}
+	g.byUnit[unit] = roles
+}
+
+// FreeUnit gives all ids of a unit back.
+func (g *Groups) FreeUnit(unit string) {
+	for _, role := range slices.Clone(g.byUnit[unit]) {
+		g.Free(unit, role)
 	}
 }
 

@@ -1,0 +1,530 @@
+// Package egress gives selected Pods their source address outside the cluster. Its units are the
+// Egress IPs that this node holds or is to hold (egressip/<IP>) and the Pods of this node
+// (podegress/<namespace>/<name>).
+package egress
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"towtank/agent/apis/crd/v1beta1"
+	"towtank/agent/edge"
+	"towtank/agent/pipeline"
+	"towtank/agent/tables"
+	"towtank/datapath"
+	"towtank/datapath/host"
+)
+
+// Egress is the concern.
+type Egress struct {
+	env *tables.Env
+
+	// placements and holders follow from the tables; they are computed once a turn if stale.
+	stale      bool
+	placements map[string]Placement    // by Egress, of those with a pool
+	holders    map[netip.Addr][]string // names of the Egresses of an address, the oldest first
+	sorted     []*v1beta1.Egress
+	selectors  map[string]*selector
+	podsDue    map[string]bool // Pods to look at again in Prepare; "*" for all
+
+	// addressed are own Egress IPs whose address was announced, or was there at the start.
+	announced map[netip.Addr]bool
+	source    map[string]sources // of a Pod, as last realised and as last rendered
+	resolved  map[netip.Addr]string
+	status    *statusWriter
+}
+
+// New returns the concern.
+func New(env *tables.Env) *Egress {
+	e := &Egress{
+		env: env, stale: true, placements: map[string]Placement{}, holders: map[netip.Addr][]string{}, selectors: map[string]*selector{},
+		podsDue: map[string]bool{}, announced: map[netip.Addr]bool{}, source: map[string]sources{}, resolved: map[netip.Addr]string{},
+	}
+	e.status = newStatusWriter(e)
+	return e
+}
+
+// Kinds implements tables.Concern.
+func (e *Egress) Kinds() []string { return []string{"egressip", "podegress"} }
+
+// Ready implements tables.Concern: nothing is enforced before everything that decides it was heard.
+func (e *Egress) Ready(string) bool {
+	return e.env.AllSynced(edge.KindEgress, edge.KindExternalIPPool, edge.KindPod, edge.KindNamespace, edge.KindNode,
+		tables.FactAddresses, tables.FactPorts) && e.env.HeardOf && pipeline.Of(e.env.Tables).Ready()
+}
+
+// podReady is Ready less the Pods: a Pod that is being added is known by its ADD.
+func (e *Egress) podReady() bool {
+	return e.env.AllSynced(edge.KindEgress, edge.KindExternalIPPool, edge.KindNode, tables.FactAddresses, tables.FactPorts) &&
+		e.env.HeardOf && pipeline.Of(e.env.Tables).Ready()
+}
+
+// Restore implements tables.Concern: marks are read from the rules that use them, and addresses that
+// are there need no announcement.
+func (e *Egress) Restore(dump []datapath.Object) {
+	for _, o := range dump {
+		switch t := o.(type) {
+		case host.IPTables:
+			if ip, mark, ok := pipeline.EgressMarkOf(t); ok {
+				e.env.Marks.Adopt(ip, mark)
+			}
+		case host.Address:
+			if t.Prefix.IsSingleIP() {
+				e.announced[t.Prefix.Addr()] = true
+			}
+		}
+	}
+	for _, ip := range e.env.Marks.All() {
+		e.env.Dirty(unitOfIP(ip))
+	}
+}
+
+func unitOfIP(ip netip.Addr) string { return "egressip/" + ip.String() }
+
+// Handle implements tables.Concern.
+func (e *Egress) Handle(ev any, old runtime.Object) {
+	switch t := ev.(type) {
+	case edge.ObjectEvent:
+		e.objectChanged(t, old)
+	case edge.SyncedEvent:
+		e.invalidate("*")
+	case edge.MembersEvent:
+		e.stale = true
+		e.reannounce()
+	case datapath.AddressEvent:
+		if e.status.uses(t.Addr) || len(e.holders[t.Addr]) > 0 {
+			e.env.Dirty(unitOfIP(t.Addr))
+			e.podsOf(t.Addr)
+			e.status.addressChanged(t.Addr)
+		}
+	case datapath.PortEvent:
+		if t.Name == pipeline.GatewayPort || t.Name == pipeline.TunnelPort {
+			for ip := range e.holders {
+				e.env.Dirty(unitOfIP(ip))
+			}
+			e.invalidate("*")
+			return
+		}
+		for _, s := range e.env.Sandboxes {
+			if s.HostIf == t.Name {
+				e.env.Dirty("podegress/" + s.PodKey())
+			}
+		}
+	}
+}
+
+func (e *Egress) objectChanged(t edge.ObjectEvent, old runtime.Object) {
+	switch t.Kind {
+	case edge.KindEgress:
+		o, _ := old.(*v1beta1.Egress)
+		cur := e.env.Egresses[t.Key]
+		delete(e.selectors, t.Key)
+		if o != nil && cur != nil && sameEgress(o, cur) {
+			// Only the status is another one: that of the writer, or of a node that took over.
+			e.status.changed(t.Key)
+			return
+		}
+		e.stale = true
+		e.podsSelected(o)
+		e.podsSelected(cur)
+		e.status.changed(t.Key)
+	case edge.KindExternalIPPool:
+		e.stale = true
+	case edge.KindNode:
+		o, _ := old.(*corev1.Node)
+		if cur := e.env.Nodes[t.Key]; o == nil || cur == nil || !mapsEqual(o.Labels, cur.Labels) ||
+			o.Annotations[maxIPsAnnotation] != cur.Annotations[maxIPsAnnotation] {
+			e.stale = true
+		}
+	case edge.KindPod:
+		o, _ := old.(*corev1.Pod)
+		if cur := e.env.Pods[t.Key]; o != nil && cur != nil && mapsEqual(o.Labels, cur.Labels) && finished(o) == finished(cur) {
+			return
+		}
+		e.env.Dirty("podegress/" + t.Key)
+	case edge.KindNamespace:
+		for _, key := range e.env.PodsWithSandbox() {
+			if strings.HasPrefix(key, t.Key+"/") {
+				e.env.Dirty("podegress/" + key)
+			}
+		}
+	}
+}
+
+// sameEgress reports whether two versions differ in their status at most.
+func sameEgress(a, b *v1beta1.Egress) bool {
+	return a.UID == b.UID && a.Generation == b.Generation && a.Generation != 0
+}
+
+func (e *Egress) invalidate(pod string) {
+	e.stale = true
+	e.podsDue[pod] = true
+}
+
+// podsSelected marks the Pods of this node that an Egress selects.
+func (e *Egress) podsSelected(eg *v1beta1.Egress) {
+	if eg == nil {
+		return
+	}
+	sel := newSelector(eg)
+	for _, key := range e.env.PodsWithSandbox() {
+		if sel.matches(e.env.Tables, key) {
+			e.env.Dirty("podegress/" + key)
+		}
+	}
+}
+
+// podsOf marks the Pods whose source an address may be.
+func (e *Egress) podsOf(ip netip.Addr) {
+	for _, name := range e.holders[ip] {
+		e.podsSelected(e.env.Egresses[name])
+	}
+}
+
+// Prepare brings schedule and index in line with the tables, before anything is rendered.
+func (e *Egress) Prepare() {
+	if !e.podReady() {
+		return
+	}
+	if e.podsDue["*"] {
+		for _, key := range e.env.PodsWithSandbox() {
+			e.env.Dirty("podegress/" + key)
+		}
+	}
+	clear(e.podsDue)
+	if e.stale {
+		e.stale = false
+		e.place()
+	}
+	e.status.look()
+}
+
+// place computes who holds which address, and marks what follows from a change.
+func (e *Egress) place() {
+	old, oldHolders := e.placements, e.holders
+	e.placements = schedule(e.env.Tables)
+	e.sorted = sortedEgresses(e.env.Tables)
+	e.holders = map[netip.Addr][]string{}
+	for _, eg := range e.sorted {
+		if ip, ok := e.effectiveIP(eg); ok {
+			e.holders[ip] = append(e.holders[ip], eg.Name)
+		}
+	}
+	for name, p := range e.placements {
+		if old[name] != p {
+			e.placementChanged(name, old[name], p)
+		}
+	}
+	for name, p := range old {
+		if _, ok := e.placements[name]; !ok {
+			e.placementChanged(name, p, Placement{})
+		}
+	}
+	for _, set := range []map[netip.Addr][]string{oldHolders, e.holders} {
+		for ip := range set {
+			if !slices.Equal(oldHolders[ip], e.holders[ip]) {
+				e.env.Dirty(unitOfIP(ip))
+				e.status.addressChanged(ip)
+			}
+		}
+	}
+}
+
+func (e *Egress) placementChanged(name string, old, cur Placement) {
+	for _, p := range []Placement{old, cur} {
+		if p.IP.IsValid() {
+			e.env.Dirty(unitOfIP(p.IP))
+		}
+	}
+	e.podsSelected(e.env.Egresses[name])
+	e.status.changed(name)
+}
+
+// effectiveIP returns the address that an Egress gives its Pods, false if it gives none: it names no
+// address, or no node can hold the one it got from its pool.
+func (e *Egress) effectiveIP(eg *v1beta1.Egress) (netip.Addr, bool) {
+	if eg.Spec.ExternalIPPool != "" {
+		p := e.placements[eg.Name]
+		return p.IP, p.Node != ""
+	}
+	ip, err := netip.ParseAddr(eg.Spec.EgressIP)
+	return ip, err == nil
+}
+
+// fromPool reports whether any Egress has the address from a pool, and the node that is to hold it.
+func (e *Egress) fromPool(ip netip.Addr) (node string, pool bool) {
+	for _, name := range e.holders[ip] {
+		if p, ok := e.placements[name]; ok && p.IP == ip {
+			return p.Node, true
+		}
+	}
+	return "", false
+}
+
+// isLocal reports whether this node realises an address: it has it, and for an address from a pool it
+// is the one that is to have it.
+func (e *Egress) isLocal(ip netip.Addr) bool {
+	if len(e.env.Addresses[ip]) == 0 || len(e.holders[ip]) == 0 {
+		return false
+	}
+	node, pool := e.fromPool(ip)
+	return !pool || node == e.env.Cfg.NodeName
+}
+
+// Render implements tables.Concern.
+func (e *Egress) Render(unit string) ([]datapath.Object, datapath.Precedence) {
+	l := &pipeline.List{}
+	if text, ok := strings.CutPrefix(unit, "egressip/"); ok {
+		if ip, err := netip.ParseAddr(text); err == nil {
+			e.renderIP(l, unit, ip)
+		}
+	} else {
+		e.renderPod(l, unit, strings.TrimPrefix(unit, "podegress/"))
+	}
+	if err := l.Err(); err != nil {
+		e.env.Log.Error(err, "Egress cannot be rendered whole", "unit", unit)
+	}
+	return l.Objects(), datapath.Precedence{}
+}
+
+func (e *Egress) renderIP(l *pipeline.List, unit string, ip netip.Addr) {
+	if _, family := e.env.Cfg.Gateway(ip.Is6()); !family || len(e.holders[ip]) == 0 {
+		return
+	}
+	p := pipeline.Of(e.env.Tables)
+	if node, pool := e.fromPool(ip); pool && node == e.env.Cfg.NodeName && !e.isOwn(ip) {
+		p.EgressAddress(l, ip)
+	}
+	if !e.isLocal(ip) {
+		return
+	}
+	mark, err := e.env.Marks.Mark(ip)
+	if err != nil {
+		e.env.Decide("egress/marks-exhausted")
+		e.status.problem(ip, err)
+		return
+	}
+	p.EgressRules(l, ip, mark)
+	p.EgressIP(l, unit, ip, mark)
+	if rate, burst, ok := e.bandwidth(ip); ok {
+		p.EgressMeter(l, unit, mark, rate, burst)
+	}
+}
+
+// isOwn reports whether an address is the node's own transport address: it is never put or removed.
+func (e *Egress) isOwn(ip netip.Addr) bool {
+	own, ok := e.env.Cfg.Transport(ip.Is6())
+	return ok && own == ip
+}
+
+// bandwidth returns the limit of the oldest Egress of an address, in kbit/s and kbit: one address has
+// one meter.
+func (e *Egress) bandwidth(ip netip.Addr) (rate, burst uint32, ok bool) {
+	for _, name := range e.holders[ip] {
+		eg := e.env.Egresses[name]
+		if eg == nil || eg.Spec.Bandwidth == nil {
+			continue
+		}
+		r, errRate := kilobits(eg.Spec.Bandwidth.Rate)
+		b, errBurst := kilobits(eg.Spec.Bandwidth.Burst)
+		if errRate != nil || errBurst != nil || r == 0 {
+			continue
+		}
+		return r, b, true
+	}
+	return 0, 0, false
+}
+
+// sources is where a Pod's traffic leaves, per family: the Egress IP, or none.
+type sources struct{ applied, rendered [2]netip.Addr }
+
+func (e *Egress) renderPod(l *pipeline.List, unit, key string) {
+	src := e.source[key]
+	src.rendered = [2]netip.Addr{}
+	p := pipeline.Of(e.env.Tables)
+	sandboxes := e.env.SandboxesOf(key)
+	for i, v6 := range []bool{false, true} {
+		if _, ok := e.env.Cfg.Gateway(v6); !ok || len(sandboxes) == 0 {
+			continue
+		}
+		_, ip, ok := e.effective(key, v6)
+		if !ok {
+			continue
+		}
+		src.rendered[i] = ip
+		for _, s := range sandboxes {
+			of := e.env.OFPort(s.HostIf)
+			if of == 0 {
+				continue
+			}
+			node, pool := e.fromPool(ip)
+			switch {
+			case e.isLocal(ip):
+				if mark, err := e.env.Marks.Mark(ip); err == nil {
+					p.PodEgressLocal(l, unit, of, v6, mark)
+				} else {
+					p.PodEgressNone(l, unit, of, v6)
+				}
+			case !e.env.Cfg.HasTunnel(), pool && node == e.env.Cfg.NodeName:
+				// Without a tunnel another node cannot be asked; and an address that is about to come up
+				// here is not asked for elsewhere.
+				p.PodEgressNone(l, unit, of, v6)
+			default:
+				p.PodEgressRemote(l, unit, of, ip)
+			}
+		}
+	}
+	e.source[key] = src
+}
+
+// effective returns the Egress that decides a Pod's source address for a family: the oldest that
+// selects it and has an address. The others wait.
+func (e *Egress) effective(key string, v6 bool) (*v1beta1.Egress, netip.Addr, bool) {
+	for _, eg := range e.sorted {
+		ip, ok := e.effectiveIP(eg)
+		if !ok || ip.Is6() != v6 {
+			continue
+		}
+		if e.selectorOf(eg).matches(e.env.Tables, key) {
+			return eg, ip, true
+		}
+	}
+	return nil, netip.Addr{}, false
+}
+
+// EffectiveFor returns the name and address of the Egress that decides a Pod's source, for queries.
+func (e *Egress) EffectiveFor(pod string, v6 bool) (name string, ip netip.Addr, ok bool) {
+	eg, ip, ok := e.effective(pod, v6)
+	if !ok {
+		return "", netip.Addr{}, false
+	}
+	return eg.Name, ip, true
+}
+
+// Realised implements tables.Concern.
+func (e *Egress) Realised(unit string) {
+	if text, ok := strings.CutPrefix(unit, "egressip/"); ok {
+		if ip, err := netip.ParseAddr(text); err == nil {
+			e.realisedIP(unit, ip)
+		}
+		return
+	}
+	e.realisedPod(strings.TrimPrefix(unit, "podegress/"))
+}
+
+func (e *Egress) realisedIP(unit string, ip netip.Addr) {
+	if !e.isLocal(ip) && !e.env.Store.Has(unit) {
+		e.env.Marks.Free(ip)
+		delete(e.announced, ip)
+	}
+	if node, pool := e.fromPool(ip); pool && node == e.env.Cfg.NodeName && e.isLocal(ip) && !e.announced[ip] {
+		e.announced[ip] = true
+		e.announce(ip)
+	}
+	e.status.addressChanged(ip)
+}
+
+func (e *Egress) announce(ip netip.Addr) {
+	e.env.Decide("egress/announce")
+	e.env.Host.Announce([]datapath.Announcement{{IP: ip, Link: e.env.Cfg.Uplink}}, func(err error) {
+		if err != nil {
+			e.env.Log.Error(err, "An Egress IP was not announced", "ip", ip)
+			delete(e.announced, ip)
+		}
+	})
+}
+
+// reannounce tells the neighbours again where the addresses of this node are: who comes back may have
+// claimed them meanwhile.
+func (e *Egress) reannounce() {
+	for _, ip := range slices.SortedFunc(mapKeys(e.announced), netip.Addr.Compare) {
+		if node, pool := e.fromPool(ip); pool && node == e.env.Cfg.NodeName && e.isLocal(ip) {
+			e.announce(ip)
+		}
+	}
+}
+
+// realisedPod flushes kernel connections without an end of their own (all but TCP) of a Pod whose
+// source changed: the next packet is translated anew.
+func (e *Egress) realisedPod(key string) {
+	src, ok := e.source[key]
+	if !ok {
+		return
+	}
+	if src.applied != src.rendered {
+		e.flush(key, src)
+		src.applied = src.rendered
+	}
+	e.source[key] = src
+	if len(e.env.SandboxesOf(key)) == 0 {
+		delete(e.source, key)
+		return
+	}
+	e.resolve(src)
+}
+
+// resolve has the tunnel neighbours of remote Egress IPs known ahead, and again when one moved.
+func (e *Egress) resolve(src sources) {
+	var peers []netip.Addr
+	for _, ip := range src.rendered {
+		if !ip.IsValid() || e.isLocal(ip) || !e.env.Cfg.HasTunnel() {
+			continue
+		}
+		node, _ := e.fromPool(ip)
+		if at, done := e.resolved[ip]; done && at == node {
+			continue
+		}
+		e.resolved[ip] = node
+		peers = append(peers, ip)
+	}
+	if len(peers) == 0 {
+		return
+	}
+	e.env.Switch.ResolveTunnel(peers, func(err error) {
+		if err != nil {
+			for _, ip := range peers {
+				delete(e.resolved, ip)
+			}
+		}
+	})
+}
+
+func (e *Egress) flush(key string, src sources) {
+	var tuples []datapath.Tuple
+	for i, v6 := range []bool{false, true} {
+		if src.applied[i] == src.rendered[i] || !e.started(key) {
+			continue
+		}
+		for _, s := range e.env.SandboxesOf(key) {
+			for _, p := range s.IPs {
+				if p.Addr().Is6() != v6 {
+					continue
+				}
+				for _, proto := range []uint8{protoUDP, protoSCTP, icmpOf(v6)} {
+					tuples = append(tuples, datapath.Tuple{Proto: proto, Source: p.Addr()})
+				}
+			}
+		}
+	}
+	if len(tuples) == 0 {
+		return
+	}
+	e.env.Host.FlushConntrack(tuples, func(err error) {
+		if err != nil {
+			e.env.Log.Error(err, "The kernel's conntrack was not flushed", "pod", key)
+		}
+	})
+}
+
+// Refused implements tables.Concern.
+func (e *Egress) Refused(unit string, err error) {
+	if text, ok := strings.CutPrefix(unit, "egressip/"); ok {
+		if ip, perr := netip.ParseAddr(text); perr == nil {
+			e.status.problem(ip, err)
+		}
+	}
+}

@@ -1,0 +1,336 @@
+package egress
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"towtank/agent/apis/crd/v1beta1"
+	"towtank/agent/edge"
+)
+
+// Writes of a status: after a conflict the object is read again at once, a few times; after that, and
+// after any other error, with back-off.
+const (
+	conflictTries = 5
+	retryMin      = 5 * time.Second
+	retryMax      = 300 * time.Second
+	// lonelyAfter is how long a static Egress IP may be on no node before that is reported: a node
+	// that has it needs time to say so.
+	lonelyAfter = 5 * time.Second
+)
+
+// statusWriter keeps the status of every Egress that this node has a say in. One write per Egress is
+// under way at a time; what changed meanwhile is written after it.
+type statusWriter struct {
+	e        *Egress
+	due      map[string]bool // Egresses to look at in the next turn
+	writes   map[string]*write
+	problems map[netip.Addr]string
+	lonely   map[string]edge.Timer
+	told     map[string]string // last Kubernetes Event per Egress
+}
+
+type write struct {
+	flight bool
+	again  bool
+	tries  int
+	delay  time.Duration
+	timer  edge.Timer
+	// latest is the newest version that an answer brought; the watch may be behind it.
+	latest *v1beta1.Egress
+}
+
+func newStatusWriter(e *Egress) *statusWriter {
+	return &statusWriter{e: e, due: map[string]bool{}, writes: map[string]*write{}, problems: map[netip.Addr]string{}, lonely: map[string]edge.Timer{}, told: map[string]string{}}
+}
+
+// uses reports whether an address matters to any status.
+func (w *statusWriter) uses(ip netip.Addr) bool {
+	for _, eg := range w.e.env.Egresses {
+		if eg.Spec.EgressIP == ip.String() {
+			return true
+		}
+	}
+	return false
+}
+
+// problem notes why an address cannot be realised here.
+func (w *statusWriter) problem(ip netip.Addr, err error) {
+	if w.problems[ip] != err.Error() {
+		w.problems[ip] = err.Error()
+		w.addressChanged(ip)
+	}
+}
+
+func (w *statusWriter) addressChanged(ip netip.Addr) {
+	for _, name := range w.e.holders[ip] {
+		w.changed(name)
+	}
+}
+
+// changed has the status of an Egress looked at in the next turn.
+func (w *statusWriter) changed(name string) {
+	if !w.due[name] {
+		w.due[name] = true
+		w.e.env.Wake()
+	}
+}
+
+// look looks at every status that is due.
+func (w *statusWriter) look() {
+	names := slices.Sorted(mapKeys(w.due))
+	clear(w.due)
+	for _, n := range names {
+		w.lookAt(n)
+	}
+}
+
+func (w *statusWriter) lookAt(name string) {
+	eg := w.e.env.Egresses[name]
+	wr := w.writes[name]
+	if eg == nil {
+		if wr != nil && wr.timer != nil {
+			wr.timer.Stop()
+		}
+		delete(w.writes, name)
+		delete(w.told, name)
+		w.notLonely(name)
+		return
+	}
+	if wr == nil {
+		wr = &write{}
+		w.writes[name] = wr
+	}
+	if wr.flight {
+		wr.again = true
+		return
+	}
+	if wr.latest != nil && !newer(wr.latest, eg) {
+		wr.latest = nil
+	}
+	base := eg
+	if wr.latest != nil {
+		base = wr.latest
+	}
+	next := w.want(eg, base)
+	if next == nil {
+		wr.tries, wr.delay = 0, 0
+		return
+	}
+	w.send(name, wr, next)
+}
+
+// newer reports whether a is a later version than b of the same object.
+func newer(a, b *v1beta1.Egress) bool {
+	return a.UID == b.UID && resourceVersion(a.ResourceVersion) > resourceVersion(b.ResourceVersion)
+}
+
+func resourceVersion(s string) uint64 {
+	var n uint64
+	for _, c := range s {
+		if c < '0' || c > '9' {
+			return 0
+		}
+		n = n*10 + uint64(c-'0')
+	}
+	return n
+}
+
+// want returns base with the status that this node says, nil if it has nothing to say or it is there.
+func (w *statusWriter) want(eg, base *v1beta1.Egress) *v1beta1.Egress {
+	e := w.e
+	me := e.env.Cfg.NodeName
+	st := base.Status
+	st.Conditions = slices.Clone(st.Conditions)
+	ip, hasIP := e.effectiveIP(eg)
+	place, pooled := e.placements[eg.Name]
+	holdsIt := hasIP && e.isLocal(ip) && e.env.Store.Realised(unitOfIP(ip)) && e.env.Marks.Lookup(ip) != 0 && e.env.IsClean(unitOfIP(ip))
+	lonely := false
+	switch {
+	case holdsIt:
+		delete(w.problems, ip)
+		st.EgressNode, st.EgressIP = me, ip.String()
+		if pooled || hasCondition(base) {
+			w.condition(&st, corev1.ConditionTrue, v1beta1.ReasonAssigned, "the address is on node "+me)
+		}
+		w.tell(eg.Name, "Normal", "Assigned", "Assigned Egress IP "+ip.String()+" to Node "+me)
+	case hasIP && e.isLocal(ip) && w.problems[ip] != "":
+		w.condition(&st, corev1.ConditionFalse, v1beta1.ReasonAssignmentError, w.problems[ip])
+		w.tell(eg.Name, "Warning", v1beta1.ReasonAssignmentError, w.problems[ip])
+		if st.EgressNode == me {
+			st.EgressNode = ""
+		}
+	case hasIP && e.isLocal(ip):
+		return nil // on its way
+	case pooled && place.Node == "" && spokesman(e.env.Tables, eg.Name) == me:
+		st.EgressNode, st.EgressIP = "", ""
+		w.condition(&st, corev1.ConditionFalse, v1beta1.ReasonAssignmentError, "no Node available")
+		w.tell(eg.Name, "Warning", v1beta1.ReasonAssignmentError, "no Node of pool "+eg.Spec.ExternalIPPool+" can take "+place.IP.String())
+	case base.Status.EgressNode == me && (!pooled || place.Node != me):
+		// It was here and is not any more. Who holds it now says so; only this node may take back what
+		// this node said.
+		st.EgressNode = ""
+		if !pooled {
+			st.EgressIP = ""
+		}
+		w.tell(eg.Name, "Normal", "Unassigned", "Unassigned Egress IP "+base.Status.EgressIP+" from Node "+me)
+	case !hasIP && !pooled && base.Status.EgressIP != "" && spokesman(e.env.Tables, eg.Name) == me:
+		st.EgressNode, st.EgressIP = "", ""
+	case hasIP && !pooled && st.EgressNode == "" && spokesman(e.env.Tables, eg.Name) == me:
+		lonely = true
+		if !w.lonelyLongEnough(eg.Name) {
+			return nil
+		}
+		w.condition(&st, corev1.ConditionFalse, v1beta1.ReasonAssignmentError, "no Node has the address "+ip.String())
+		w.tell(eg.Name, "Warning", v1beta1.ReasonAssignmentError, "no Node has the address "+ip.String())
+	}
+	if !lonely {
+		w.notLonely(eg.Name)
+	}
+	if sameStatus(&st, &base.Status) {
+		return nil
+	}
+	next := base.DeepCopy()
+	next.Status = st
+	return next
+}
+
+func hasCondition(eg *v1beta1.Egress) bool {
+	return slices.ContainsFunc(eg.Status.Conditions, func(c v1beta1.EgressCondition) bool { return c.Type == v1beta1.IPAssigned })
+}
+
+// lonelyLongEnough starts the wait for a node that has a static address, and reports whether it is
+// over.
+func (w *statusWriter) lonelyLongEnough(name string) bool {
+	t, waiting := w.lonely[name]
+	if waiting {
+		return t == nil
+	}
+	w.lonely[name] = w.e.env.Clock.AfterFunc(lonelyAfter, edge.Work, func() {
+		if _, ok := w.lonely[name]; ok {
+			w.lonely[name] = nil
+			w.changed(name)
+		}
+	})
+	return false
+}
+
+func (w *statusWriter) notLonely(name string) {
+	if t, ok := w.lonely[name]; ok {
+		if t != nil {
+			t.Stop()
+		}
+		delete(w.lonely, name)
+	}
+}
+
+func (w *statusWriter) condition(st *v1beta1.EgressStatus, status corev1.ConditionStatus, reason, message string) {
+	c := v1beta1.EgressCondition{
+		Type: v1beta1.IPAssigned, Status: status, Reason: reason, Message: message,
+		LastTransitionTime: metav1.NewTime(w.e.env.Clock.Now()),
+	}
+	for i := range st.Conditions {
+		if st.Conditions[i].Type == v1beta1.IPAssigned {
+			if st.Conditions[i].Status == status {
+				c.LastTransitionTime = st.Conditions[i].LastTransitionTime
+			}
+			st.Conditions[i] = c
+			return
+		}
+	}
+	st.Conditions = append(st.Conditions, c)
+}
+
+// sameStatus compares what this node has a say in: times and the controller's condition are not.
+func sameStatus(a, b *v1beta1.EgressStatus) bool {
+	ca, cb := assigned(a), assigned(b)
+	return a.EgressNode == b.EgressNode && a.EgressIP == b.EgressIP && ca.Status == cb.Status && ca.Reason == cb.Reason && ca.Message == cb.Message
+}
+
+func assigned(s *v1beta1.EgressStatus) v1beta1.EgressCondition {
+	for _, c := range s.Conditions {
+		if c.Type == v1beta1.IPAssigned {
+			return c
+		}
+	}
+	return v1beta1.EgressCondition{}
+}
+
+// tell records a Kubernetes Event, once per change.
+func (w *statusWriter) tell(name, eventType, reason, message string) {
+	if _, known := w.told[name]; !known && eventType == "Normal" && w.e.env.Egresses[name].Status.EgressNode == w.e.env.Cfg.NodeName && reason == "Assigned" {
+		w.told[name] = reason + message // said by an earlier process of this node
+		return
+	}
+	if w.told[name] == reason+message {
+		return
+	}
+	w.told[name] = reason + message
+	w.e.env.Cluster.Record(edge.Ref{Kind: "Egress", Name: name}, eventType, reason, message)
+}
+
+func (w *statusWriter) send(name string, wr *write, next *v1beta1.Egress) {
+	wr.flight = true
+	w.e.env.Cluster.UpdateStatus(next, func(o runtime.Object, err error) { w.answered(name, wr, o, err) })
+}
+
+func (w *statusWriter) answered(name string, wr *write, o runtime.Object, err error) {
+	if w.writes[name] != wr {
+		return
+	}
+	wr.flight = false
+	switch {
+	case err == nil:
+		wr.tries, wr.delay = 0, 0
+		if eg, ok := o.(*v1beta1.Egress); ok {
+			wr.latest = eg
+		}
+	case apierrors.IsNotFound(err):
+		return
+	case apierrors.IsConflict(err) && wr.tries < conflictTries:
+		wr.tries++
+		w.e.env.Decide("egress/status-conflict")
+		wr.flight = true
+		w.e.env.Cluster.Get(edge.KindEgress, "", name, func(o runtime.Object, err error) {
+			if w.writes[name] != wr {
+				return
+			}
+			wr.flight = false
+			if err != nil {
+				w.later(name, wr)
+				return
+			}
+			if eg, ok := o.(*v1beta1.Egress); ok {
+				wr.latest = eg
+			}
+			w.changed(name)
+		})
+		return
+	default:
+		w.e.env.Log.Error(err, "The status of an Egress was not written", "egress", name)
+		w.later(name, wr)
+		return
+	}
+	if wr.again {
+		wr.again = false
+		w.changed(name)
+	}
+}
+
+func (w *statusWriter) later(name string, wr *write) {
+	wr.tries = 0
+	wr.delay = min(max(2*wr.delay, retryMin), retryMax)
+	wr.flight = true // until the timer: one write at a time
+	wr.timer = w.e.env.Clock.AfterFunc(wr.delay, edge.Work, func() {
+		if w.writes[name] == wr {
+			wr.flight = false
+			w.changed(name)
+		}
+	})
+}

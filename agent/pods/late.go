@@ -1,0 +1,56 @@
+package pods
+
+import (
+	"time"
+
+	"towtank/agent/edge"
+)
+
+// lateAfter is how long a port may be without a number before its Pod is reported as not ready
+// (PD-06), and how often that is looked at again.
+const lateAfter = 5 * time.Second
+
+// lateness is a port that has no number yet.
+type lateness struct {
+	timer edge.Timer
+	told  bool
+}
+
+// mayBeLate starts the watch over a sandbox without a port number.
+func (p *Pods) mayBeLate(unit string) {
+	if p.late[unit] != nil {
+		return
+	}
+	l := &lateness{}
+	p.late[unit] = l
+	l.timer = p.env.Clock.AfterFunc(lateAfter, edge.Work, func() {
+		s := p.env.Sandboxes[unit]
+		if p.late[unit] != l || s == nil {
+			return
+		}
+		l.told = true
+		p.env.Cluster.Record(edge.Ref{Kind: "Pod", Namespace: s.PodNamespace, Name: s.PodName}, "Warning", "NetworkNotReady",
+			"port "+s.HostIf+" has no OpenFlow port number yet")
+		p.env.Dirty(unit)
+	})
+}
+
+// arrived ends the watch: the port has a number.
+func (p *Pods) arrived(unit string) {
+	l := p.late[unit]
+	if l == nil {
+		return
+	}
+	p.notLate(unit)
+	if s := p.env.Sandboxes[unit]; l.told && s != nil {
+		p.env.Cluster.Record(edge.Ref{Kind: "Pod", Namespace: s.PodNamespace, Name: s.PodName}, "Normal", "NetworkReady",
+			"port "+s.HostIf+" is connected")
+	}
+}
+
+func (p *Pods) notLate(unit string) {
+	if l := p.late[unit]; l != nil {
+		l.timer.Stop()
+		delete(p.late, unit)
+	}
+}

@@ -1,0 +1,191 @@
+package services
+
+import (
+	"net/netip"
+	"slices"
+
+	"towtank/agent/nodes"
+	"towtank/agent/pipeline"
+	"towtank/agent/tables"
+	"towtank/datapath"
+	"towtank/datapath/openflow"
+)
+
+// flusher removes conntrack entries that lead UDP and SCTP traffic to where it must not go any more:
+// such traffic has no end that conntrack could see. TCP connections are left to their ends.
+//
+// An entry is stale if its Service port went, or its endpoint is no longer one of it. The flush is
+// issued when the unit is realised, so that no packet can make the entry again.
+type flusher struct {
+	env *tables.Env
+	// rendered is what the last rendering of a unit allows, applied what the last realised one did.
+	rendered, applied map[string]*allowed
+	synced            bool // entries that existed before this process were looked at
+	dumping           bool
+}
+
+// allowed is which backends connections to the frontends of a Service port may have.
+type allowed struct {
+	proto     uint8
+	zone      uint16
+	frontends []netip.AddrPort
+	backends  []netip.AddrPort
+	nodePorts []netip.AddrPort // frontends that the kernel translates too
+	// initial is set if entries from before this process were not looked at when it was rendered.
+	initial bool
+}
+
+func newFlusher(env *tables.Env) *flusher {
+	return &flusher{env: env, rendered: map[string]*allowed{}, applied: map[string]*allowed{}}
+}
+
+// next notes what a rendering allows; sp is nil if the unit is to go.
+func (f *flusher) next(unit string, sp *servicePort) {
+	if sp == nil || sp.Proto == openflow.ProtoTCP {
+		if f.rendered[unit] != nil || f.applied[unit] != nil {
+			f.rendered[unit] = nil
+		}
+		return
+	}
+	a := &allowed{proto: sp.Proto, zone: pipeline.ServiceZone(sp.V6), initial: !f.synced}
+	for _, fr := range sp.Frontends {
+		a.frontends = append(a.frontends, netip.AddrPortFrom(fr.Addr, fr.Port))
+		if fr.NodePort {
+			// Pods and the node itself dial the node's own address.
+			for _, n := range nodes.NodePortAddresses(f.env.Tables) {
+				if n.Is6() == sp.V6 {
+					a.frontends = append(a.frontends, netip.AddrPortFrom(n, fr.Port))
+					a.nodePorts = append(a.nodePorts, netip.AddrPortFrom(n, fr.Port))
+				}
+			}
+		}
+	}
+	for _, b := range sp.usable {
+		a.backends = append(a.backends, b.AddrPort)
+	}
+	f.rendered[unit] = a
+}
+
+// realised issues the flush for what the unit allowed before and does not now.
+func (f *flusher) realised(unit string) {
+	cur, ok := f.rendered[unit]
+	if !ok {
+		return
+	}
+	old := f.applied[unit]
+	if cur == nil {
+		delete(f.applied, unit)
+		delete(f.rendered, unit)
+	} else {
+		f.applied[unit] = cur
+	}
+	if !f.synced {
+		f.resync()
+	}
+	var tuples []datapath.Tuple
+	if old != nil {
+		for _, fr := range old.frontends {
+			if cur == nil || !slices.Contains(cur.frontends, fr) {
+				tuples = append(tuples, datapath.Tuple{Zone: old.zone, Proto: old.proto, Frontend: fr})
+				continue
+			}
+			for _, b := range old.backends {
+				if !slices.Contains(cur.backends, b) {
+					tuples = append(tuples, datapath.Tuple{Zone: old.zone, Proto: old.proto, Frontend: fr, Backend: b})
+				}
+			}
+		}
+	}
+	if cur != nil && !cur.initial {
+		// Who sent to the address before it was served has an entry that translates nothing.
+		for _, fr := range cur.frontends {
+			if old == nil || !slices.Contains(old.frontends, fr) {
+				tuples = append(tuples, datapath.Tuple{Zone: cur.zone, Proto: cur.proto, Frontend: fr, Backend: fr})
+			}
+		}
+		f.flushKernel(cur, old)
+	}
+	f.flush(tuples)
+}
+
+func (f *flusher) flushKernel(cur, old *allowed) {
+	var tuples []datapath.Tuple
+	for _, fr := range cur.nodePorts {
+		if old == nil || !slices.Contains(old.nodePorts, fr) {
+			tuples = append(tuples, datapath.Tuple{Proto: cur.proto, Frontend: fr, Backend: fr})
+		}
+	}
+	if len(tuples) > 0 {
+		f.env.Host.FlushConntrack(tuples, func(err error) {
+			if err != nil {
+				f.env.Log.Error(err, "The kernel's conntrack was not flushed")
+			}
+		})
+	}
+}
+
+func (f *flusher) flush(tuples []datapath.Tuple) {
+	if len(tuples) == 0 {
+		return
+	}
+	f.env.Decide("services/flush")
+	f.env.Switch.FlushConntrack(tuples, func(err error) {
+		if err != nil {
+			// What became of the flush is not known: look at what is there.
+			f.resync()
+		}
+	})
+}
+
+// resync looks at all entries: at start, after a reconnect, and after an unknown result. Entries with
+// the Service mark that lead where no Service port allows are flushed.
+func (f *flusher) resync() {
+	f.synced = true
+	if f.dumping {
+		return
+	}
+	f.dumping = true
+	var zones []uint16
+	for _, v6 := range f.env.Cfg.Families() {
+		zones = append(zones, pipeline.ServiceZone(v6))
+	}
+	f.env.Switch.DumpConntrack(zones, func(entries []datapath.ConntrackEntry, err error) {
+		f.dumping = false
+		if err != nil {
+			f.env.Log.Error(err, "Conntrack could not be read")
+			f.synced = false
+			return
+		}
+		f.flush(f.stale(entries))
+	})
+}
+
+func (f *flusher) stale(entries []datapath.ConntrackEntry) []datapath.Tuple {
+	type key struct {
+		proto    uint8
+		frontend netip.AddrPort
+	}
+	index := map[key][]netip.AddrPort{}
+	for _, set := range []map[string]*allowed{f.applied, f.rendered} {
+		for _, a := range set {
+			if a == nil {
+				continue
+			}
+			for _, fr := range a.frontends {
+				k := key{a.proto, fr}
+				index[k] = append(index[k], a.backends...)
+			}
+		}
+	}
+	var tuples []datapath.Tuple
+	for _, e := range entries {
+		backends, served := index[key{e.Proto, e.OrigDst}]
+		if e.Proto == openflow.ProtoTCP || (e.Mark&pipeline.ServiceMark == 0 && !(served && e.ReplySrc == e.OrigDst)) {
+			continue
+		}
+		if !slices.Contains(backends, e.ReplySrc) {
+			tuples = append(tuples, datapath.Tuple{Zone: e.Zone, Proto: e.Proto, Frontend: e.OrigDst, Backend: e.ReplySrc})
+		}
+	}
+	return tuples
+}

@@ -1,0 +1,421 @@
+// Package services renders Service ports: one unit per namespace, name, port and family. It picks the
+// endpoints, and has the pipeline and the host serve the addresses.
+package services
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"towtank/agent/edge"
+	"towtank/agent/nodes"
+	"towtank/agent/pipeline"
+	"towtank/agent/tables"
+	"towtank/datapath"
+	"towtank/datapath/host"
+)
+
+// Services is the concern.
+type Services struct {
+	env *tables.Env
+	// units are the units that a Service was last given, so that those it no longer has are rendered
+	// once more, to nothing.
+	units map[string][]string
+	stale *flusher
+}
+
+// New returns the concern.
+func New(env *tables.Env) *Services {
+	s := &Services{env: env, units: map[string][]string{}}
+	s.stale = newFlusher(env)
+	return s
+}
+
+// Kinds implements tables.Concern.
+func (s *Services) Kinds() []string { return []string{"svcport", "svcskip"} }
+
+// Ready implements tables.Concern.
+func (s *Services) Ready(string) bool {
+	return s.env.AllSynced(edge.KindService, edge.KindEndpointSlice, edge.KindNode, tables.FactPorts, tables.FactLinks) &&
+		pipeline.Of(s.env.Tables).Ready()
+}
+
+// Restore implements tables.Concern: a Service port whose flows use a group keeps the group's id.
+func (s *Services) Restore(dump []datapath.Object) { keepGroups(s.env.Groups, dump) }
+
+// Handle implements tables.Concern.
+func (s *Services) Handle(ev any, old runtime.Object) {
+	switch e := ev.(type) {
+	case edge.ObjectEvent:
+		switch e.Kind {
+		case edge.KindService:
+			if o, ok := old.(*corev1.Service); ok && s.env.Services[e.Key] != nil && sameService(o, s.env.Services[e.Key]) {
+				return
+			}
+			s.changed(e.Key)
+		case edge.KindEndpointSlice:
+			if o, ok := old.(*discoveryv1.EndpointSlice); ok {
+				s.changed(tables.ServiceOfSlice(o))
+			}
+			if c, ok := e.Object.(*discoveryv1.EndpointSlice); ok {
+				s.changed(tables.ServiceOfSlice(c))
+			}
+		case edge.KindNode:
+			if e.Key == s.env.Cfg.NodeName && nodeMatters(old, s.env.ThisNode()) {
+				s.all()
+			}
+		}
+	case datapath.PortEvent:
+		if e.Name == pipeline.GatewayPort || e.Name == pipeline.TunnelPort {
+			s.all()
+		}
+	case datapath.LinkEvent:
+		if e.Name == pipeline.GatewayPort {
+			s.all()
+		}
+	case datapath.DisconnectEvent:
+		if e.Connected {
+			s.stale.resync()
+		}
+	}
+}
+
+// sameService reports whether two versions differ in nothing that is rendered.
+func sameService(a, b *corev1.Service) bool {
+	return a.Generation == b.Generation && a.Generation != 0 && slices.EqualFunc(a.Status.LoadBalancer.Ingress, b.Status.LoadBalancer.Ingress, sameIngress) &&
+		mapEqual(a.Labels, b.Labels) && mapEqual(a.Annotations, b.Annotations) && a.ResourceVersion != "" && sameSpec(a, b)
+}
+
+func nodeMatters(old runtime.Object, cur *corev1.Node) bool {
+	o, ok := old.(*corev1.Node)
+	if !ok || cur == nil {
+		return true
+	}
+	return o.Labels[corev1.LabelTopologyZone] != cur.Labels[corev1.LabelTopologyZone] ||
+		!slices.Equal(tables.NodeAddresses(o), tables.NodeAddresses(cur))
+}
+
+func (s *Services) all() {
+	for key := range s.units {
+		s.changed(key)
+	}
+	for key := range s.env.Services {
+		s.changed(key)
+	}
+}
+
+// changed marks every unit that a Service has or had.
+func (s *Services) changed(key string) {
+	if key == "" {
+		return
+	}
+	next := unitsOf(s.env, key)
+	for _, u := range s.units[key] {
+		if !slices.Contains(next, u) {
+			s.env.Dirty(u)
+		}
+	}
+	for _, u := range next {
+		s.env.Dirty(u)
+	}
+	if len(next) == 0 {
+		delete(s.units, key)
+		return
+	}
+	s.units[key] = next
+}
+
+// unitsOf returns the units of a Service, sorted.
+func unitsOf(env *tables.Env, key string) []string {
+	svc := env.Services[key]
+	if svc == nil || !isServed(svc) {
+		return nil
+	}
+	if slices.Contains(env.Cfg.SkipServices, key) || slices.Contains(env.Cfg.SkipServices, svc.Spec.ClusterIP) {
+		return []string{"svcskip/" + key}
+	}
+	var out []string
+	for _, v6 := range env.Cfg.Families() {
+		if !clusterIP(svc, v6).IsValid() {
+			continue
+		}
+		for _, p := range svc.Spec.Ports {
+			out = append(out, unitName(key, p.Name, p.Protocol, v6))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func unitName(key, port string, proto corev1.Protocol, v6 bool) string {
+	f := "v4"
+	if v6 {
+		f = "v6"
+	}
+	if port == "" {
+		port = strings.ToLower(string(proto))
+	}
+	return "svcport/" + key + ":" + port + "/" + f
+}
+
+// isServed reports whether a Service is ours to serve: it has an address, and does not name another
+// proxy.
+func isServed(svc *corev1.Service) bool {
+	if svc.Spec.Type == corev1.ServiceTypeExternalName || svc.Spec.ClusterIP == corev1.ClusterIPNone || svc.Spec.ClusterIP == "" {
+		return false
+	}
+	if _, ok := svc.Labels["service.kubernetes.io/service-proxy-name"]; ok {
+		return false
+	}
+	_, headless := svc.Labels[corev1.IsHeadlessService]
+	return !headless
+}
+
+// parse splits a unit's name and finds what it names; svc is nil if there is no such Service port.
+func (s *Services) parse(unit string) (svc *corev1.Service, port *corev1.ServicePort, v6 bool) {
+	rest := strings.TrimPrefix(unit, "svcport/")
+	i := strings.LastIndexByte(rest, ':')
+	if i < 0 {
+		return nil, nil, false
+	}
+	key := rest[:i]
+	svc = s.env.Services[key]
+	if svc == nil || !slices.Contains(s.units[key], unit) {
+		return nil, nil, false
+	}
+	v6 = strings.HasSuffix(rest, "/v6")
+	for j := range svc.Spec.Ports {
+		p := &svc.Spec.Ports[j]
+		if unitName(key, p.Name, p.Protocol, v6) == unit {
+			return svc, p, v6
+		}
+	}
+	return nil, nil, false
+}
+
+// Render implements tables.Concern.
+func (s *Services) Render(unit string) ([]datapath.Object, datapath.Precedence) {
+	l := &pipeline.List{}
+	p := pipeline.Of(s.env.Tables)
+	if key, skip := strings.CutPrefix(unit, "svcskip/"); skip {
+		svc := s.env.Services[key]
+		if svc == nil || !slices.Contains(s.units[key], unit) {
+			return nil, datapath.Precedence{}
+		}
+		for _, v6 := range s.env.Cfg.Families() {
+			if ip := clusterIP(svc, v6); ip.IsValid() {
+				p.SkippedAddress(l, unit, ip)
+			}
+		}
+		return l.Objects(), datapath.Precedence{Age: svc.CreationTimestamp.Unix()}
+	}
+	svc, port, v6 := s.parse(unit)
+	if svc == nil || !p.Ready() {
+		s.stale.next(unit, nil)
+		return nil, datapath.Precedence{}
+	}
+	sp := s.build(unit, svc, port, v6)
+	p.ServiceFlows(l, &sp.Service)
+	s.addresses(l, p, svc, sp)
+	if err := l.Err(); err != nil {
+		s.env.Log.Error(err, "Service port cannot be rendered whole", "unit", unit)
+		s.env.Cluster.Record(edge.Ref{Kind: "Service", Namespace: svc.Namespace, Name: svc.Name}, "Warning", "NotServed", err.Error())
+	}
+	s.stale.next(unit, sp)
+	return l.Objects(), datapath.Precedence{Age: svc.CreationTimestamp.Unix()}
+}
+
+// servicePort is a Service port with what the host needs besides the pipeline.
+type servicePort struct {
+	pipeline.Service
+	nodePort    uint16
+	externalIPs []netip.Addr // load-balancer and external addresses
+	usable      []pipeline.Backend
+}
+
+func (s *Services) build(unit string, svc *corev1.Service, port *corev1.ServicePort, v6 bool) *servicePort {
+	key := svc.Namespace + "/" + svc.Name
+	zone := ""
+	if n := s.env.ThisNode(); n != nil {
+		zone = n.Labels[corev1.LabelTopologyZone]
+	}
+	sel := choose(collect(s.env.Tables, key, port.Name, protocolOf(port), v6), s.env.Cfg.NodeName, zone)
+	sp := &servicePort{}
+	sp.Unit, sp.V6, sp.Proto = unit, v6, protoNumber(protocolOf(port))
+	sp.AffinitySeconds = s.affinity(svc)
+	internalLocal := svc.Spec.InternalTrafficPolicy != nil && *svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
+	externalLocal := svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+	s.frontends(sp, svc, port, internalLocal, externalLocal)
+
+	needLocal, needCluster := false, false
+	for _, f := range sp.Frontends {
+		needLocal = needLocal || f.Local
+		needCluster = needCluster || !f.Local || f.External
+	}
+	cookie := pipeline.Cookie(pipeline.CookieService, unit)
+	if needCluster {
+		sp.ClusterGroup = s.env.Groups.ID(unit, "cluster", cookie)
+		sp.Cluster = backends(sel.Cluster)
+	} else {
+		s.env.Groups.Free(unit, "cluster")
+	}
+	if needLocal {
+		sp.LocalGroup = s.env.Groups.ID(unit, "local", cookie)
+		sp.Local = backends(sel.Local)
+		sp.LocalOnlyElsewhere = len(sel.Local) == 0 && sel.Any
+	} else {
+		s.env.Groups.Free(unit, "local")
+	}
+	sp.usable = backends(union(sel.Cluster, sel.Local))
+	sp.SubGroups = func(group uint32, i int) uint32 {
+		return s.env.Groups.ID(unit, fmt.Sprintf("%d/%d", group, i), cookie)
+	}
+	return sp
+}
+
+func backends(e []Endpoint) []pipeline.Backend {
+	var out []pipeline.Backend
+	for i := range e {
+		out = append(out, pipeline.Backend{AddrPort: e[i].AddrPort})
+	}
+	return out
+}
+
+// maxAffinitySeconds is what a flow's hard timeout can hold (16 bits, OpenFlow 1.5, 7.3.4.2).
+const maxAffinitySeconds = 65535
+
+func (s *Services) affinity(svc *corev1.Service) uint16 {
+	if svc.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
+		return 0
+	}
+	seconds := int32(corev1.DefaultClientIPServiceAffinitySeconds)
+	if c := svc.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
+		seconds = *c.ClientIP.TimeoutSeconds
+	}
+	if seconds > maxAffinitySeconds {
+		s.env.Log.Info("Session affinity is limited", "service", svc.Namespace+"/"+svc.Name, "wantSeconds", seconds, "seconds", maxAffinitySeconds)
+		s.env.Cluster.Record(edge.Ref{Kind: "Service", Namespace: svc.Namespace, Name: svc.Name}, "Warning", "SessionAffinityLimited",
+			fmt.Sprintf("spec.sessionAffinityConfig.clientIP.timeoutSeconds is %d: the datapath keeps affinity for at most %d seconds", seconds, maxAffinitySeconds))
+		return maxAffinitySeconds
+	}
+	return uint16(max(seconds, 1))
+}
+
+// frontends lists every address of a Service port.
+func (s *Services) frontends(sp *servicePort, svc *corev1.Service, port *corev1.ServicePort, internalLocal, externalLocal bool) {
+	n := uint16(port.Port)
+	cip := clusterIP(svc, sp.V6)
+	sp.Frontends = append(sp.Frontends, pipeline.Frontend{Addr: cip, Port: n, Local: internalLocal})
+	if s.env.Cfg.ProxyAll && port.NodePort != 0 && svc.Spec.Type != corev1.ServiceTypeClusterIP {
+		sp.nodePort = uint16(port.NodePort)
+		sp.Frontends = append(sp.Frontends, pipeline.Frontend{
+			Addr: pipeline.NodePortVIP(sp.V6), Port: sp.nodePort, NodePort: true, External: true, Local: externalLocal,
+		})
+	}
+	seen := map[netip.Addr]bool{cip: true}
+	add := func(text string, sources []netip.Prefix) {
+		ip, err := netip.ParseAddr(text)
+		if err != nil || ip.Is6() != sp.V6 || seen[ip] {
+			return
+		}
+		seen[ip] = true
+		sp.externalIPs = append(sp.externalIPs, ip)
+		sp.Frontends = append(sp.Frontends, pipeline.Frontend{Addr: ip, Port: n, External: true, Local: externalLocal, Sources: sources})
+	}
+	if s.env.Cfg.ProxyAll {
+		for _, ip := range svc.Spec.ExternalIPs {
+			add(ip, nil)
+		}
+	}
+	if s.env.Cfg.ProxyLoadBalancerIPs && svc.Spec.Type == corev1.ServiceTypeLoadBalancer {
+		sources := sourceRanges(svc, sp.V6)
+		for _, in := range svc.Status.LoadBalancer.Ingress {
+			if in.IPMode != nil && *in.IPMode == corev1.LoadBalancerIPModeProxy {
+				continue
+			}
+			add(in.IP, sources)
+		}
+	}
+}
+
+// sourceRanges returns the ranges of the family. Ranges of the other family only: nobody may come.
+func sourceRanges(svc *corev1.Service, v6 bool) []netip.Prefix {
+	var out []netip.Prefix
+	for _, r := range svc.Spec.LoadBalancerSourceRanges {
+		if p, err := netip.ParsePrefix(strings.TrimSpace(r)); err == nil && p.Addr().Is6() == v6 {
+			out = append(out, p.Masked())
+		}
+	}
+	if len(out) == 0 && len(svc.Spec.LoadBalancerSourceRanges) > 0 {
+		none := netip.IPv4Unspecified()
+		if v6 {
+			none = netip.IPv6Unspecified()
+		}
+		out = append(out, netip.PrefixFrom(none, none.BitLen()))
+	}
+	return out
+}
+
+// addresses adds what the addresses need around the load balancer: the refusal of other ports, host
+// routes, NodePort set entries and the health check listener.
+func (s *Services) addresses(l *pipeline.List, p *pipeline.Node, svc *corev1.Service, sp *servicePort) {
+	p.ServiceAddress(l, sp.Frontends[0].Addr)
+	for _, ip := range sp.externalIPs {
+		p.ServiceAddress(l, ip)
+	}
+	if !s.env.Links[pipeline.GatewayPort].Present {
+		return
+	}
+	if s.env.Cfg.ProxyAll {
+		for _, ip := range sp.externalIPs {
+			p.ExternalAddress(l, ip)
+		}
+	}
+	if sp.nodePort != 0 {
+		for _, a := range nodes.NodePortAddresses(s.env.Tables) {
+			if a.Is6() == sp.V6 {
+				p.NodePort(l, a, sp.Proto, sp.nodePort)
+			}
+		}
+	}
+	if hp := svc.Spec.HealthCheckNodePort; hp != 0 && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
+		h, err := host.NewHealth(host.Health{Port: uint16(hp), Service: svc.Namespace + "/" + svc.Name, LocalEndpoints: s.localReady(svc)})
+		pipeline.Add(l, h, err)
+	}
+}
+
+// localReady counts the ready endpoints of a Service on this node, each address once. Terminating
+// ones do not count: a node that only drains is to get no new traffic.
+func (s *Services) localReady(svc *corev1.Service) int {
+	key := svc.Namespace + "/" + svc.Name
+	seen := map[netip.Addr]bool{}
+	for _, port := range svc.Spec.Ports {
+		for _, v6 := range s.env.Cfg.Families() {
+			for _, e := range collect(s.env.Tables, key, port.Name, protocolOf(&port), v6) {
+				if e.Local && e.Ready {
+					seen[e.Addr()] = true
+				}
+			}
+		}
+	}
+	return len(seen)
+}
+
+// Realised implements tables.Concern.
+func (s *Services) Realised(unit string) {
+	if strings.HasPrefix(unit, "svcskip/") {
+		return
+	}
+	if svc, _, _ := s.parse(unit); svc == nil && !s.env.Store.Has(unit) {
+		s.env.Groups.FreeUnit(unit)
+	}
+	s.stale.realised(unit)
+}
+
+// Refused implements tables.Concern.
+func (s *Services) Refused(string, error) {}
