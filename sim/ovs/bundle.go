@@ -1,0 +1,397 @@
+package ovs
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"towtank/datapath"
+	"towtank/datapath/openflow"
+)
+
+// learnKey names the flows that go when the last flow that learns them goes: those with the cookie in
+// the table.
+type learnKey struct {
+	table  uint8
+	cookie uint64
+}
+
+// errTooLong ends the OpenFlow connection.
+var errTooLong = fmt.Errorf("message over %d bytes: the OpenFlow connection is lost", openflow.MaxMessage)
+
+// ApplyBundle applies groups and flows as one bundle: all or nothing. Messages go in the order groups
+// put, flows put, flows deleted, groups deleted. If one is refused, its op is Refused and the others
+// are Skipped; if one is too long for OpenFlow, the connection dies and all are Unknown (none was
+// applied).
+//
+// A put of a flow that learns, or replaces one that did (op.Old), is a delete and an add: learned flows
+// of the old body go, as delete_learned says.
+func (s *Switch) ApplyBundle(ops []datapath.Op) []datapath.OpResult {
+	if s.stopped {
+		return datapath.AllResults(len(ops), datapath.Unknown, errNotConnected)
+	}
+	s.Tick()
+	order := make([]int, len(ops))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return phase(ops[a]) - phase(ops[b]) })
+	s.bundling = true
+	for _, i := range order {
+		err := s.applyOp(ops[i])
+		if err == nil {
+			continue
+		}
+		s.bundling = false
+		for k := len(s.undo) - 1; k >= 0; k-- {
+			s.undo[k]()
+		}
+		s.undo = nil
+		if errors.Is(err, errTooLong) {
+			err = fmt.Errorf("%s: %w", ops[i].Key(), err)
+			if s.cfg.Disconnected != nil {
+				s.cfg.Disconnected(err.Error())
+			}
+			return datapath.AllResults(len(ops), datapath.Unknown, err)
+		}
+		res := datapath.AllResults(len(ops), datapath.Skipped, nil)
+		res[i] = datapath.OpResult{Outcome: datapath.Refused, Err: fmt.Errorf("%s: %w", ops[i].Key(), err)}
+		return res
+	}
+	s.undo, s.bundling = nil, false
+	return make([]datapath.OpResult, len(ops))
+}
+
+func phase(op datapath.Op) int {
+	isFlow := op.Key().Kind == datapath.KindFlow
+	switch {
+	case !op.Delete() && !isFlow:
+		return 0
+	case !op.Delete():
+		return 1
+	case isFlow:
+		return 2
+	}
+	return 3
+}
+
+func (s *Switch) applyOp(op datapath.Op) error {
+	switch {
+	case op.Key().Kind == datapath.KindGroup && op.Delete():
+		if g, ok := op.Old.(*openflow.Group); ok {
+			s.deleteGroup(g.ID())
+			return nil
+		}
+	case op.Key().Kind == datapath.KindGroup:
+		if g, ok := op.New.(*openflow.Group); ok {
+			return s.putGroup(g)
+		}
+	case op.Key().Kind == datapath.KindFlow && op.Delete():
+		if r := s.flows[op.Old.Key().Name]; r != nil {
+			s.removeRule(r)
+		}
+		return nil
+	case op.Key().Kind == datapath.KindFlow:
+		f, ok := op.New.(*openflow.Flow)
+		if !ok {
+			break
+		}
+		if err := s.checkFlow(f); err != nil {
+			return err
+		}
+		if r := s.flows[f.Key().Name]; r != nil {
+			old, _ := op.Old.(*openflow.Flow)
+			if old != nil && (old.Learns() || f.Learns()) && r.flow.String() != f.String() {
+				s.removeRule(r)
+			}
+		}
+		return s.putFlow(f, false)
+	}
+	return fmt.Errorf("not a flow or group but %T %T", op.Old, op.New)
+}
+
+// onUndo remembers how to take back a change of the bundle in progress.
+func (s *Switch) onUndo(f func()) {
+	if s.bundling {
+		s.undo = append(s.undo, f)
+	}
+}
+
+func (s *Switch) putGroup(g *openflow.Group) error {
+	if n := g.WireLen(); n > openflow.MaxMessage {
+		return errTooLong
+	}
+	for i := range g.Buckets() {
+		if err := s.checkActions(g.Buckets()[i].Actions, true); err != nil {
+			return fmt.Errorf("bucket %d: %w", g.Buckets()[i].ID, err)
+		}
+	}
+	for _, f := range g.HashFields() {
+		if places[f].word == unmodelled {
+			return fmt.Errorf("field %s is not modelled", f)
+		}
+	}
+	old := s.groups[g.ID()]
+	s.groups[g.ID()] = newGroup(g)
+	s.onUndo(func() {
+		if old == nil {
+			delete(s.groups, g.ID())
+		} else {
+			s.groups[g.ID()] = old
+		}
+	})
+	return nil
+}
+
+func (s *Switch) deleteGroup(id uint32) {
+	old := s.groups[id]
+	if old == nil {
+		return
+	}
+	for _, r := range sortedRules(s.groupUsers[id]) {
+		s.removeRule(r)
+	}
+	delete(s.groups, id)
+	s.onUndo(func() { s.groups[id] = old })
+}
+
+// checkFlow refuses what OVS refuses for what else is on the switch, and what the model does not have.
+func (s *Switch) checkFlow(f *openflow.Flow) error {
+	if f.WireLen() > openflow.MaxMessage {
+		return errTooLong
+	}
+	var ids [4]uint32
+	for _, id := range f.Groups(ids[:0]) {
+		if s.groups[id] == nil {
+			return fmt.Errorf("group %d does not exist (OFPBAC_BAD_OUT_GROUP)", id)
+		}
+	}
+	for _, a := range f.Actions() {
+		if m, ok := a.(openflow.MeterAction); ok && s.meters[m.ID] == nil {
+			return fmt.Errorf("meter %d does not exist (OFPMMFC_INVALID_METER)", m.ID)
+		}
+	}
+	for _, m := range f.Match().Fields() {
+		if places[m.Field].word == unmodelled {
+			return fmt.Errorf("match %s is not modelled", m)
+		}
+	}
+	return s.checkActions(f.Actions(), false)
+}
+
+// checkActions refuses actions that the model does not have.
+func (s *Switch) checkActions(actions []openflow.Action, bucket bool) error {
+	for _, a := range actions {
+		var fields []openflow.Field
+		switch a := a.(type) {
+		case openflow.OutputAction:
+			if a.Port == openflow.PortTable {
+				return fmt.Errorf("action %s is not modelled", openflow.ActionText(a))
+			}
+		case openflow.GroupAction, openflow.ResubmitAction, openflow.MeterAction, openflow.DecTTLAction,
+			openflow.PushVLANAction, openflow.PopVLANAction, openflow.CTClearAction:
+		case openflow.GotoAction:
+			if bucket {
+				return fmt.Errorf("action %s is not allowed in a bucket", openflow.ActionText(a))
+			}
+		case openflow.OutputRegAction:
+			fields = append(fields, a.Src.Field)
+		case openflow.Controller:
+			if a.ID != 0 {
+				return fmt.Errorf("action %s: a controller id is not modelled", openflow.ActionText(a))
+			}
+		case openflow.SetFieldAction:
+			fields = append(fields, a.Field)
+		case openflow.MoveAction:
+			fields = append(fields, a.Src.Field, a.Dst.Field)
+		case openflow.CT:
+			if a.ZoneFrom.Field != openflow.FieldNone {
+				fields = append(fields, a.ZoneFrom.Field)
+			}
+			if err := s.checkActions(a.Exec, bucket); err != nil {
+				return err
+			}
+		case openflow.Learn:
+			if a.FinIdleTimeout != 0 || a.FinHardTimeout != 0 {
+				return fmt.Errorf("action %s: fin timeouts are not modelled", openflow.ActionText(a))
+			}
+			for _, spec := range a.Specs {
+				for _, r := range []openflow.Range{spec.Src, spec.Dst} {
+					if r.Field != openflow.FieldNone {
+						fields = append(fields, r.Field)
+					}
+				}
+			}
+		default:
+			return fmt.Errorf("action %s is not modelled", openflow.ActionText(a))
+		}
+		for _, f := range fields {
+			if places[f].word == unmodelled {
+				return fmt.Errorf("action %s: field %s is not modelled", openflow.ActionText(a), f)
+			}
+		}
+	}
+	return nil
+}
+
+// putFlow adds a flow, or replaces the body of the one with its key.
+func (s *Switch) putFlow(f *openflow.Flow, learned bool) error {
+	var maskBuf [16]maskWord
+	var valBuf [16]uint64
+	mask, values, bad := compile(f.Match(), maskBuf[:0], valBuf[:0])
+	if bad != openflow.FieldNone {
+		return fmt.Errorf("match on %s is not modelled", bad)
+	}
+	now := s.now()
+	r := &rule{flow: f, values: slices.Clone(values), learned: learned, created: now, used: now}
+	old := s.flows[f.Key().Name]
+	s.count(r, 1)
+	if old != nil {
+		s.unlink(old)
+	}
+	s.link(r, mask)
+	s.onUndo(func() {
+		s.unlink(r)
+		s.count(r, -1)
+		if old != nil {
+			s.relink(old)
+		}
+	})
+	if old != nil {
+		s.uncount(old)
+	}
+	s.watch(r)
+	return nil
+}
+
+// removeRule deletes a flow, and what it learned if it was the last to learn it.
+func (s *Switch) removeRule(r *rule) {
+	if r.gone {
+		return
+	}
+	s.unlink(r)
+	s.onUndo(func() { s.relink(r) })
+	s.uncount(r)
+}
+
+// link puts a rule into its table and indices.
+func (s *Switch) link(r *rule, mask []maskWord) {
+	r.gone = false
+	s.tables[r.flow.Table()].insert(r, mask)
+	s.flows[r.flow.Key().Name] = r
+	s.index(r, true)
+}
+
+func (s *Switch) unlink(r *rule) {
+	r.gone = true
+	s.tables[r.flow.Table()].remove(r)
+	delete(s.flows, r.flow.Key().Name)
+	s.index(r, false)
+}
+
+func (s *Switch) relink(r *rule) {
+	var maskBuf [16]maskWord
+	var valBuf [16]uint64
+	mask, _, _ := compile(r.flow.Match(), maskBuf[:0], valBuf[:0])
+	s.link(r, mask)
+	s.watch(r)
+}
+
+func (s *Switch) index(r *rule, add bool) {
+	var ids [4]uint32
+	for _, id := range r.flow.Groups(ids[:0]) {
+		setUser(s.groupUsers, id, r, add)
+	}
+	for _, a := range r.flow.Actions() {
+		if m, ok := a.(openflow.MeterAction); ok {
+			setUser(s.meterUsers, m.ID, r, add)
+		}
+	}
+	if r.learned {
+		setUser(s.learned, learnKey{r.flow.Table(), r.flow.Cookie()}, r, add)
+	}
+}
+
+func setUser[K comparable](users map[K]map[*rule]struct{}, k K, r *rule, add bool) {
+	set := users[k]
+	switch {
+	case add && set == nil:
+		users[k] = map[*rule]struct{}{r: {}}
+	case add:
+		set[r] = struct{}{}
+	default:
+		delete(set, r)
+		if len(set) == 0 {
+			delete(users, k)
+		}
+	}
+}
+
+// count changes the number of flows that learn with delete_learned.
+func (s *Switch) count(r *rule, by int) {
+	for _, a := range r.flow.Actions() {
+		if l, ok := a.(openflow.Learn); ok && l.DeleteLearned {
+			k := learnKey{l.Table, l.Cookie}
+			if s.learning[k] += by; s.learning[k] == 0 {
+				delete(s.learning, k)
+			}
+		}
+	}
+}
+
+// uncount takes a rule that is gone out of the count, and deletes the learned flows that no flow
+// learns any more.
+func (s *Switch) uncount(r *rule) {
+	s.count(r, -1)
+	s.onUndo(func() { s.count(r, 1) })
+	for _, a := range r.flow.Actions() {
+		if l, ok := a.(openflow.Learn); ok && l.DeleteLearned {
+			if k := (learnKey{l.Table, l.Cookie}); s.learning[k] == 0 {
+				for _, lr := range sortedRules(s.learned[k]) {
+					s.removeRule(lr)
+				}
+			}
+		}
+	}
+}
+
+// sortedRules returns the rules by key, so that the order of what follows never varies.
+func sortedRules(set map[*rule]struct{}) []*rule {
+	list := make([]*rule, 0, len(set))
+	for r := range set {
+		list = append(list, r)
+	}
+	slices.SortFunc(list, func(a, b *rule) int { return strings.Compare(a.flow.Key().Name, b.flow.Key().Name) })
+	return list
+}
+
+// watch sets the timer of a rule with a timeout.
+func (s *Switch) watch(r *rule) {
+	if at := r.deadline(); at != 0 {
+		s.timers.add(at, func(now int64) int64 {
+			if r.gone {
+				return 0
+			}
+			if at := r.deadline(); at > now {
+				return at
+			}
+			s.removeRule(r)
+			return 0
+		})
+	}
+}
+
+// deadline is when the rule ends if no packet meets it, 0: never.
+func (r *rule) deadline() int64 {
+	var at int64
+	if h := r.flow.HardTimeout(); h != 0 {
+		at = r.created + int64(h)*second
+	}
+	if i := r.flow.IdleTimeout(); i != 0 {
+		if t := r.used + int64(i)*second; at == 0 || t < at {
+			at = t
+		}
+	}
+	return at
+}

@@ -1,0 +1,114 @@
+package ovs
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"towtank/datapath"
+	"towtank/datapath/openflow"
+)
+
+// OurExternalID is how the keys of external_ids begin that mark a port as the agent's.
+const OurExternalID = "towtank-"
+
+// Dump returns what carries the agent's mark, sorted by key: flows with a cookie that were not learned,
+// all groups and meters, and ports with an external id that begins with OurExternalID.
+func (s *Switch) Dump() []datapath.Object {
+	return s.dump(func(r *rule) bool { return !r.learned && r.flow.Cookie() != 0 }, func(st *PortState) bool {
+		for k := range st.Port.ExternalIDs() {
+			if strings.HasPrefix(k, OurExternalID) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// DumpAll returns everything that is on the switch but learned flows, foreign objects too.
+func (s *Switch) DumpAll() []datapath.Object {
+	return s.dump(func(r *rule) bool { return !r.learned }, func(*PortState) bool { return true })
+}
+
+func (s *Switch) dump(flow func(*rule) bool, port func(*PortState) bool) []datapath.Object {
+	s.Tick()
+	var list []datapath.Object
+	for _, r := range s.flows {
+		if flow(r) {
+			list = append(list, r.flow)
+		}
+	}
+	for _, g := range s.groups {
+		list = append(list, g.g)
+	}
+	for _, m := range s.meters {
+		list = append(list, m.m)
+	}
+	for _, st := range s.ports {
+		if st.Port != nil && port(st) {
+			list = append(list, st.Port)
+		}
+	}
+	slices.SortFunc(list, func(a, b datapath.Object) int { return a.Key().Compare(b.Key()) })
+	return list
+}
+
+// Learned returns the flows that learn actions made, sorted by key.
+func (s *Switch) Learned() []*openflow.Flow {
+	s.Tick()
+	var list []*openflow.Flow
+	for _, set := range s.learned {
+		for r := range set {
+			list = append(list, r.flow)
+		}
+	}
+	slices.SortFunc(list, func(a, b *openflow.Flow) int { return a.Key().Compare(b.Key()) })
+	return list
+}
+
+// FlowPackets returns how many packets met the flow with the key name; ok is false if it is not there.
+func (s *Switch) FlowPackets(keyName string) (n uint64, ok bool) {
+	r := s.flows[keyName]
+	if r == nil {
+		return 0, false
+	}
+	return r.packets, true
+}
+
+// BucketPackets returns how many packets each bucket of a group got, nil if there is no such group.
+func (s *Switch) BucketPackets(groupID uint32) []uint64 {
+	if g := s.groups[groupID]; g != nil {
+		return slices.Clone(g.picks)
+	}
+	return nil
+}
+
+// DumpText returns flows (learned ones too) by table and falling priority, groups and meters, as
+// ovs-ofctl dump-flows --no-stats, dump-groups and dump-meters print them.
+func (s *Switch) DumpText() string {
+	s.Tick()
+	flows := slices.SortedFunc(maps.Values(s.flows), func(a, b *rule) int {
+		switch x, y := a.flow, b.flow; {
+		case x.Table() != y.Table():
+			return int(x.Table()) - int(y.Table())
+		case x.Priority() != y.Priority():
+			return int(y.Priority()) - int(x.Priority())
+		default:
+			return strings.Compare(x.Key().Name, y.Key().Name)
+		}
+	})
+	var b strings.Builder
+	for _, r := range flows {
+		b.WriteString(r.flow.String())
+		b.WriteByte('\n')
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.groups)) {
+		b.WriteString(s.groups[id].g.String())
+		b.WriteByte('\n')
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.meters)) {
+		b.WriteString(s.meters[id].m.String())
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
