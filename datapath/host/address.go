@@ -16,6 +16,10 @@ type Address struct {
 	Proto uint8
 	// NoPrefixRoute keeps the kernel from making a route to the subnet.
 	NoPrefixRoute bool
+	// Deprecated (preferred lifetime 0) keeps the node from choosing an IPv6 address as its own source.
+	// Without it a /128 on the uplink wins over the node's address towards destinations that share
+	// more bits with it (RFC 6724, rule 8).
+	Deprecated bool
 }
 
 // NewAddress checks a.
@@ -29,6 +33,9 @@ func NewAddress(a Address) (Address, error) {
 	}
 	if err := checkLinkName("link", a.Link); err != nil {
 		return Address{}, fmt.Errorf("address %s: %w", a.Prefix, err)
+	}
+	if a.Deprecated && ip.Is4() {
+		return Address{}, fmt.Errorf("address %s: preferred lifetime 0 means nothing to IPv4", a.Prefix)
 	}
 	if a.Proto == 0 {
 		a.Proto = ProtoTowtank
@@ -56,6 +63,12 @@ func ParseAddress(text string) (Address, error) {
 			a.Proto = uint8(n)
 		case "noprefixroute":
 			a.NoPrefixRoute = true
+		case "preferred_lft":
+			var v string
+			if v, err = w.value(s); err == nil && v != "0" {
+				err = fmt.Errorf("preferred_lft %q: want 0 or nothing", v)
+			}
+			a.Deprecated = true
 		default:
 			err = w.unknown(s)
 		}
@@ -76,6 +89,9 @@ func (a Address) String() string {
 	s := a.Prefix.String() + " dev " + a.Link + " proto " + strconv.Itoa(int(a.Proto))
 	if a.NoPrefixRoute {
 		s += " noprefixroute"
+	}
+	if a.Deprecated {
+		s += " preferred_lft 0"
 	}
 	return s
 }

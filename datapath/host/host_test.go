@@ -19,6 +19,7 @@ func TestTextsParseBack(t *testing.T) {
 		{datapath.KindLink, "dev gw0 mtu 1450 type device alias towtank:host", "dev gw0 type device mtu 1450 up alias towtank:host"},
 		{datapath.KindAddress, "10.10.1.1/24 dev gw0 proto 116", ""},
 		{datapath.KindAddress, "fd00:10:1::1 dev gw0 noprefixroute", "fd00:10:1::1/128 dev gw0 proto 116 noprefixroute"},
+		{datapath.KindAddress, "fd00:18::32/128 dev br-phy proto 116 preferred_lft 0", ""},
 		{datapath.KindNeighbour, "169.254.0.253 dev gw0 lladdr aa:bb:cc:dd:ee:ff nud permanent proto 116", ""},
 		{datapath.KindNeighbour, "proxy fd00:18::32 dev eth0", "proxy fd00:18::32 dev eth0 proto 116"},
 		{datapath.KindRoute, "10.10.2.0/24 via 10.10.2.1 dev gw0 proto 116 onlink", ""},
