@@ -230,7 +230,7 @@ func (n *Netns) routeShow(i int, table string) string {
 		for _, r := range n.ip[i].tables[id].all() {
 			s := routeText(r)
 			if table != "all" {
-				s = strings.Replace(s, fmt.Sprintf(" table %d", id), "", 1)
+				s = strings.Replace(s, " table "+formatTable(id), "", 1)
 			}
 			b.WriteString(s + "\n")
 		}

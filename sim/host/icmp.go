@@ -49,6 +49,7 @@ func (n *Netns) errorSource(p *packet.Packet) netip.Addr {
 // answer could not be matched to it.
 func (n *Netns) answer(c *pkt, e *packet.Packet) {
 	a := n.newPkt(e)
+	a.anySource = true
 	if c.ct != nil && !c.ct.confirmed {
 		a.ct, a.reply, a.state = c.ct, !c.reply, ctRelated
 		if e.Proto == packet.ProtoTCP {

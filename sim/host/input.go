@@ -20,6 +20,8 @@ type pkt struct {
 	route *route // to the next hop
 	// local is set for packets that the namespace made.
 	local bool
+	// anySource is set for answers made in the name of somebody else (RST of REJECT).
+	anySource bool
 }
 
 func (n *Netns) newPkt(p *packet.Packet) *pkt {
@@ -371,7 +373,7 @@ func (n *Netns) send(c *pkt) error {
 			n.drop("route", fmt.Sprintf("%s: no source address", p.Dst))
 			return fmt.Errorf("send to %s: %w", p.Dst, errUnreachable)
 		}
-	} else if !n.isLocal(p.Src) && n.conf["net.ipv4.ip_nonlocal_bind"] == 0 {
+	} else if !c.anySource && !n.isLocal(p.Src) && n.conf["net.ipv"+[]string{"4", "6"}[c.fi]+".ip_nonlocal_bind"] == 0 {
 		return fmt.Errorf("send from %s: Cannot assign requested address", p.Src)
 	}
 	p.SetIPs(p.Src, p.Dst)

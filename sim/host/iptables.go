@@ -229,6 +229,7 @@ func (e *chainEdit) walk(name, hook string, seen map[string]int) error {
 
 func (e *chainEdit) replace() {
 	for _, name := range slices.Sorted(maps.Keys(e.gone)) {
+		countSets(e.t.chains[name].rules, -1)
 		delete(e.t.chains, name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.policy)) {
@@ -264,11 +265,25 @@ func countSets(rules []*rule, d int) {
 	}
 }
 
-// iptablesSave prints the tables of a family as iptables-save does, without counters.
+// pristine reports whether a table is as it is made: nothing in it, every policy ACCEPT.
+func (t *nfTable) pristine() bool {
+	for _, c := range t.ordered() {
+		if !c.builtin || len(c.rules) > 0 || c.policy != "ACCEPT" {
+			return false
+		}
+	}
+	return true
+}
+
+// iptablesSave prints the tables of a family as iptables-save does, without counters and without tables
+// that nobody has put anything in.
 func (n *Netns) iptablesSave(f host.Family) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(n.state(f).nf)) {
 		t := n.state(f).nf[name]
+		if t.pristine() {
+			continue
+		}
 		b.WriteString("*" + name + "\n")
 		chains := t.ordered()
 		for _, c := range chains {

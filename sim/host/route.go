@@ -269,7 +269,7 @@ func routeText(r *route) string {
 	if r == nil {
 		return "no route"
 	}
-	s := r.Route.String()
+	s := strings.Replace(r.Route.String(), " table 255", " table local", 1)
 	switch r.Proto {
 	case protoKernel:
 		return strings.Replace(s, " proto 2", " proto kernel", 1)

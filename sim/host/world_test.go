@@ -221,3 +221,5 @@ func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 func describe(in *packet.Packet) string {
 	return fmt.Sprintf("icmp %d/%d from %s", in.ICMPType, in.ICMPCode, in.Src)
 }
+
+func mustAddrPort(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
