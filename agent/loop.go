@@ -214,6 +214,11 @@ func (l *Loop) turn() {
 	l.releaseOrphans()
 	l.dispatch()
 	l.tellRealised()
+	for _, c := range l.concerns {
+		if a, ok := c.(interface{ Advance() }); ok {
+			a.Advance()
+		}
+	}
 }
 
 func (l *Loop) render() {

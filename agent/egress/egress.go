@@ -34,7 +34,7 @@ type Egress struct {
 	// addressed are own Egress IPs whose address was announced, or was there at the start.
 	announced map[netip.Addr]bool
 	source    map[string]sources // of a Pod, as last realised and as last rendered
-	resolved  map[netip.Addr]string
+	remote    *tables.Resolver
 	status    *statusWriter
 }
 
@@ -42,7 +42,7 @@ type Egress struct {
 func New(env *tables.Env) *Egress {
 	e := &Egress{
 		env: env, stale: true, placements: map[string]Placement{}, holders: map[netip.Addr][]string{}, selectors: map[string]*selector{},
-		podsDue: map[string]bool{}, announced: map[netip.Addr]bool{}, source: map[string]sources{}, resolved: map[netip.Addr]string{},
+		podsDue: map[string]bool{}, announced: map[netip.Addr]bool{}, source: map[string]sources{}, remote: tables.NewResolver(env),
 	}
 	e.status = newStatusWriter(e)
 	return e
@@ -126,6 +126,9 @@ func (e *Egress) objectChanged(t edge.ObjectEvent, old runtime.Object) {
 		if o != nil && cur != nil && sameEgress(o, cur) {
 			// Only the status is another one: that of the writer, or of a node that took over.
 			e.status.changed(t.Key)
+			if o.Status.EgressNode != cur.Status.EgressNode {
+				e.holderChanged(t.Key)
+			}
 			return
 		}
 		e.stale = true
@@ -469,28 +472,40 @@ func (e *Egress) realisedPod(key string) {
 
 // resolve has the tunnel neighbours of remote Egress IPs known ahead, and again when one moved.
 func (e *Egress) resolve(src sources) {
-	var peers []netip.Addr
 	for _, ip := range src.rendered {
-		if !ip.IsValid() || e.isLocal(ip) || !e.env.Cfg.HasTunnel() {
-			continue
+		if ip.IsValid() {
+			e.resolveIP(ip)
 		}
-		node, _ := e.fromPool(ip)
-		if at, done := e.resolved[ip]; done && at == node {
-			continue
-		}
-		e.resolved[ip] = node
-		peers = append(peers, ip)
 	}
-	if len(peers) == 0 {
+}
+
+// resolveIP asks for an address that another node says it holds.
+func (e *Egress) resolveIP(ip netip.Addr) {
+	if e.isLocal(ip) || !e.env.Cfg.HasTunnel() {
+		e.remote.Forget(ip)
 		return
 	}
-	e.env.Switch.ResolveTunnel(peers, func(err error) {
-		if err != nil {
-			for _, ip := range peers {
-				delete(e.resolved, ip)
-			}
+	for _, name := range e.holders[ip] {
+		if eg := e.env.Egresses[name]; eg != nil && eg.Status.EgressNode != "" {
+			e.remote.Want(ip, eg.Status.EgressNode)
+			return
 		}
-	})
+	}
+}
+
+// holderChanged asks for the neighbour of an address that a Pod of this node uses, when another node
+// has taken it.
+func (e *Egress) holderChanged(name string) {
+	ip, ok := e.effectiveIP(e.env.Egresses[name])
+	if !ok {
+		return
+	}
+	for _, src := range e.source {
+		if src.rendered[0] == ip || src.rendered[1] == ip {
+			e.resolveIP(ip)
+			return
+		}
+	}
 }
 
 func (e *Egress) flush(key string, src sources) {

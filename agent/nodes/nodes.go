@@ -16,24 +16,21 @@ import (
 	"towtank/datapath/ovsdb"
 )
 
-// HostUnit is the unit of everything that the node needs before any object of the API.
-const HostUnit = "host/node"
-
 // Nodes is the concern.
 type Nodes struct {
-	env *tables.Env
-	// resolved are the peers whose tunnel neighbour was asked for.
-	resolved map[netip.Addr]bool
+	env        *tables.Env
+	neighbours *tables.Resolver
+	alive      []string // members at the last event
 }
 
 // New returns the concern.
-func New(env *tables.Env) *Nodes { return &Nodes{env: env, resolved: map[netip.Addr]bool{}} }
+func New(env *tables.Env) *Nodes { return &Nodes{env: env, neighbours: tables.NewResolver(env)} }
 
 // Kinds implements tables.Concern.
 func (n *Nodes) Kinds() []string { return []string{"host", "node"} }
 
 // Restore implements tables.Concern.
-func (n *Nodes) Restore([]datapath.Object) { n.env.Dirty(HostUnit) }
+func (n *Nodes) Restore([]datapath.Object) { n.env.Dirty(tables.HostUnit) }
 
 // Ready implements tables.Concern.
 func (n *Nodes) Ready(kind string) bool {
@@ -53,8 +50,10 @@ func (n *Nodes) Handle(ev any, old runtime.Object) {
 	case edge.SyncedEvent:
 		if e.Kind == edge.KindNode {
 			n.setPeers()
-			n.env.Dirty(HostUnit)
+			n.env.Dirty(tables.HostUnit)
 		}
+	case edge.MembersEvent:
+		n.membersChanged(e.Alive)
 	case datapath.PortEvent:
 		if e.Name == pipeline.GatewayPort || e.Name == pipeline.TunnelPort {
 			n.all()
@@ -73,7 +72,7 @@ func (n *Nodes) nodeChanged(name string, old runtime.Object) {
 	}
 	n.setPeers()
 	if name == n.env.Cfg.NodeName {
-		n.env.Dirty(HostUnit)
+		n.env.Dirty(tables.HostUnit)
 		return
 	}
 	n.env.Dirty("node/" + name)
@@ -85,8 +84,24 @@ func sameNode(a, b *corev1.Node) bool {
 	return slices.Equal(tables.NodePodCIDRs(a), tables.NodePodCIDRs(b)) && slices.Equal(tables.NodeAddresses(a), tables.NodeAddresses(b))
 }
 
+// membersChanged asks again for the neighbours of nodes that are back.
+func (n *Nodes) membersChanged(alive []string) {
+	if !n.env.Cfg.HasTunnel() {
+		return
+	}
+	for _, name := range alive {
+		if node := n.env.Nodes[name]; node != nil && !slices.Contains(n.alive, name) && name != n.env.Cfg.NodeName && n.alive != nil {
+			for _, a := range tables.NodeAddresses(node) {
+				n.neighbours.Forget(a)
+			}
+			n.resolve(node, "back")
+		}
+	}
+	n.alive = alive
+}
+
 func (n *Nodes) all() {
-	n.env.Dirty(HostUnit)
+	n.env.Dirty(tables.HostUnit)
 	for name := range n.env.Nodes {
 		if name != n.env.Cfg.NodeName {
 			n.env.Dirty("node/" + name)
@@ -118,7 +133,7 @@ func (n *Nodes) setPeers() {
 func (n *Nodes) Render(unit string) ([]datapath.Object, datapath.Precedence) {
 	l := &pipeline.List{}
 	var prec datapath.Precedence
-	if unit == HostUnit {
+	if unit == tables.HostUnit {
 		n.host(l)
 	} else {
 		name := unit[len("node/"):]
@@ -154,27 +169,10 @@ func (n *Nodes) host(l *pipeline.List) {
 	}
 	p.Static(l)
 	if n.env.Cfg.ProxyAll && p.Ready() {
-		for _, a := range NodePortAddresses(n.env.Tables) {
+		for _, a := range tables.NodePortAddresses(n.env.Tables) {
 			p.NodePortAddress(l, a)
 		}
 	}
-}
-
-// NodePortAddresses returns the addresses of this node that NodePorts are served on: those of the
-// Node object, so that an Egress IP on the node is never one, as far as the configuration allows.
-func NodePortAddresses(t *tables.Tables) []netip.Addr {
-	var out []netip.Addr
-	for _, a := range tables.NodeAddresses(t.ThisNode()) {
-		allowed := len(t.Cfg.NodePortAddresses) == 0
-		for _, p := range t.Cfg.NodePortAddresses {
-			allowed = allowed || p.Contains(a)
-		}
-		_, family := t.Cfg.Gateway(a.Is6())
-		if allowed && family && !slices.Contains(out, a) {
-			out = append(out, a)
-		}
-	}
-	return out
 }
 
 func (n *Nodes) peer(l *pipeline.List, unit string, node *corev1.Node) {
@@ -216,28 +214,22 @@ func peerAddress(t *tables.Tables, node *corev1.Node, v6 bool) (netip.Addr, bool
 
 // Realised implements tables.Concern: a peer's tunnel neighbour is asked for ahead of the first packet.
 func (n *Nodes) Realised(unit string) {
-	if unit == HostUnit || !n.env.Cfg.HasTunnel() {
+	if unit == tables.HostUnit || !n.env.Cfg.HasTunnel() {
 		return
 	}
 	node := n.env.Nodes[unit[len("node/"):]]
 	if node == nil {
 		return
 	}
-	var peers []netip.Addr
+	n.resolve(node, "")
+}
+
+// resolve asks for the addresses by which the Pods of a node are reached.
+func (n *Nodes) resolve(node *corev1.Node, reason string) {
 	for _, cidr := range tables.NodePodCIDRs(node) {
-		if a, ok := peerAddress(n.env.Tables, node, cidr.Addr().Is6()); ok && n.env.Cfg.NeedsTunnel(a) && !n.resolved[a] {
-			n.resolved[a] = true
-			peers = append(peers, a)
+		if a, ok := peerAddress(n.env.Tables, node, cidr.Addr().Is6()); ok && n.env.Cfg.NeedsTunnel(a) {
+			n.neighbours.Want(a, reason)
 		}
-	}
-	if len(peers) > 0 {
-		n.env.Switch.ResolveTunnel(peers, func(err error) {
-			if err != nil {
-				for _, a := range peers {
-					delete(n.resolved, a)
-				}
-			}
-		})
 	}
 }
 

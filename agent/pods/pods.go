@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"towtank/agent/edge"
-	"towtank/agent/nodes"
 	"towtank/agent/pipeline"
 	"towtank/agent/tables"
 	"towtank/datapath"
@@ -123,6 +122,10 @@ func (p *Pods) Handle(ev any, _ runtime.Object) {
 	case edge.SyncedEvent:
 		p.all()
 	}
+}
+
+// Advance moves the CNI calls on, at the end of every turn.
+func (p *Pods) Advance() {
 	p.tidy()
 	p.advanceAll()
 }
@@ -148,7 +151,7 @@ func (p *Pods) all() {
 // addresses that nobody has are freed. What a Pod's status says is kept too: its ADD may have been
 // answered by a process that was killed before the port was written.
 func (p *Pods) tidy() {
-	if p.tidied || !p.Ready("") {
+	if p.tidied || !p.Ready("") || !p.env.Restored() {
 		return
 	}
 	p.tidied = true
@@ -286,7 +289,6 @@ func (p *Pods) Realised(unit string) {
 	if s := p.leaving[unit]; s != nil && p.env.Sandboxes[unit] == nil && !p.env.Store.Has(unit) {
 		delete(p.leaving, unit)
 	}
-	p.advanceAll()
 }
 
 // Refused implements tables.Concern.
@@ -300,5 +302,5 @@ func (p *Pods) Refused(unit string, err error) {
 
 // networkReady reports whether the node can take Pods: what every Pod needs is there.
 func (p *Pods) networkReady() bool {
-	return p.Ready("") && p.env.Store.Has(nodes.HostUnit) && p.env.Store.Realised(nodes.HostUnit) && pipeline.Of(p.env.Tables).Ready()
+	return p.Ready("") && p.env.Store.Has(tables.HostUnit) && p.env.Store.Realised(tables.HostUnit) && pipeline.Of(p.env.Tables).Ready()
 }

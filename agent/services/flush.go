@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"towtank/agent/nodes"
 	"towtank/agent/pipeline"
 	"towtank/agent/tables"
 	"towtank/datapath"
@@ -52,7 +51,7 @@ func (f *flusher) next(unit string, sp *servicePort) {
 		a.frontends = append(a.frontends, netip.AddrPortFrom(fr.Addr, fr.Port))
 		if fr.NodePort {
 			// Pods and the node itself dial the node's own address.
-			for _, n := range nodes.NodePortAddresses(f.env.Tables) {
+			for _, n := range tables.NodePortAddresses(f.env.Tables) {
 				if n.Is6() == sp.V6 {
 					a.frontends = append(a.frontends, netip.AddrPortFrom(n, fr.Port))
 					a.nodePorts = append(a.nodePorts, netip.AddrPortFrom(n, fr.Port))

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"towtank/agent/edge"
-	"towtank/agent/nodes"
 	"towtank/agent/pipeline"
 	"towtank/agent/tables"
 	"towtank/datapath"
@@ -377,7 +376,7 @@ func (s *Services) addresses(l *pipeline.List, p *pipeline.Node, svc *corev1.Ser
 		}
 	}
 	if sp.nodePort != 0 {
-		for _, a := range nodes.NodePortAddresses(s.env.Tables) {
+		for _, a := range tables.NodePortAddresses(s.env.Tables) {
 			if a.Is6() == sp.V6 {
 				p.NodePort(l, a, sp.Proto, sp.nodePort)
 			}

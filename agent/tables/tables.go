@@ -291,3 +291,23 @@ func NodePodCIDRs(n *corev1.Node) []netip.Prefix {
 	}
 	return out
 }
+
+// HostUnit is the unit of everything that the node needs before any object of the API.
+const HostUnit = "host/node"
+
+// NodePortAddresses returns the addresses of this node that NodePorts are served on: those of the
+// Node object, so that an Egress IP on the node is never one, as far as the configuration allows.
+func NodePortAddresses(t *Tables) []netip.Addr {
+	var out []netip.Addr
+	for _, a := range NodeAddresses(t.ThisNode()) {
+		allowed := len(t.Cfg.NodePortAddresses) == 0
+		for _, p := range t.Cfg.NodePortAddresses {
+			allowed = allowed || p.Contains(a)
+		}
+		_, family := t.Cfg.Gateway(a.Is6())
+		if allowed && family && !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return out
+}

@@ -1,0 +1,56 @@
+package tables
+
+import (
+	"net/netip"
+	"time"
+
+	"towtank/agent/edge"
+)
+
+// Resolver has tunnel neighbours known ahead of the first packet. An address that does not answer is
+// asked for a few times; after that, when somebody calls Want again with another reason.
+type Resolver struct {
+	env  *Env
+	asks map[netip.Addr]*ask
+}
+
+type ask struct {
+	reason string // why: who is thought to hold it
+	tries  int
+}
+
+// Retries of an address that does not answer.
+const (
+	resolveTries = 4
+	resolveRetry = 250 * time.Millisecond
+)
+
+// NewResolver returns a resolver.
+func NewResolver(env *Env) *Resolver { return &Resolver{env: env, asks: map[netip.Addr]*ask{}} }
+
+// Want asks for an address, unless that was done for the same reason.
+func (r *Resolver) Want(ip netip.Addr, reason string) {
+	if a := r.asks[ip]; a != nil && a.reason == reason {
+		return
+	}
+	a := &ask{reason: reason}
+	r.asks[ip] = a
+	r.try(ip, a)
+}
+
+// Forget drops an address: it is asked for again when it is wanted.
+func (r *Resolver) Forget(ip netip.Addr) { delete(r.asks, ip) }
+
+func (r *Resolver) try(ip netip.Addr, a *ask) {
+	a.tries++
+	r.env.Switch.ResolveTunnel([]netip.Addr{ip}, func(err error) {
+		if err == nil || r.asks[ip] != a || a.tries >= resolveTries {
+			return
+		}
+		r.env.Clock.AfterFunc(resolveRetry, edge.Work, func() {
+			if r.asks[ip] == a {
+				r.try(ip, a)
+			}
+		})
+	})
+}
