@@ -64,6 +64,13 @@ const (
 	updateInvalid
 )
 
+// Types of ICMP queries, the answer to each is the next number.
+const (
+	icmpTimestamp   = 13
+	icmpInformation = 15
+	icmpAddressMask = 17
+)
+
 // invalidTCPFlags reports combinations that no TCP sends.
 func invalidTCPFlags(f uint8) bool {
 	switch {
@@ -81,7 +88,11 @@ func validNew(p *packet.Packet, t tuple) bool {
 	case packet.ProtoTCP:
 		return !invalidTCPFlags(p.TCPFlags) && p.TCPFlags&(packet.SYN|packet.ACK) != packet.SYN|packet.ACK
 	case packet.ProtoICMP:
-		return uint8(t.icmp>>8) == packet.ICMPEchoRequest
+		switch uint8(t.icmp >> 8) {
+		case packet.ICMPEchoRequest, icmpTimestamp, icmpInformation, icmpAddressMask:
+			return true
+		}
+		return false
 	case packet.ProtoICMPv6:
 		return uint8(t.icmp>>8) == packet.ICMPv6EchoRequest
 	}
@@ -98,23 +109,12 @@ func newConnState(proto uint8) connState {
 
 // update moves the state on for a packet.
 func (s *connState) update(p *packet.Packet, proto uint8, reply bool) updateResult {
-	switch proto {
-	case packet.ProtoTCP:
-		return s.updateTCP(p.TCPFlags, reply)
-	case packet.ProtoICMP, packet.ProtoICMPv6:
-		if reply {
-			s.other = otherBothWays
-			return updateValid
-		}
-		if s.other == otherFirst {
-			return updateStillNew
-		}
-		return updateValid
-	}
 	switch {
+	case proto == packet.ProtoTCP:
+		return s.updateTCP(p.TCPFlags, reply)
 	case reply:
 		s.other = otherBothWays
-	case s.other == otherFirst:
+	case s.other != otherBothWays:
 		s.other = otherMultiple
 		return updateStillNew
 	}
@@ -129,8 +129,14 @@ func (s *connState) updateTCP(f uint8, reply bool) updateResult {
 	if reply {
 		src, dst = dst, src
 	}
-	if f&(packet.SYN|packet.ACK) == packet.SYN && *src >= tcpFinWait2 && *dst >= tcpFinWait2 {
-		return updateNew
+	if f&(packet.SYN|packet.ACK) == packet.SYN {
+		switch {
+		case *src >= tcpFinWait2 && *dst >= tcpFinWait2:
+			return updateNew
+		case *src <= tcpSynSent: // again, or at the same time as the other end
+			*src = tcpSynSent
+			return updateStillNew
+		}
 	}
 	if *src < tcpSynSent {
 		*src = tcpSynSent

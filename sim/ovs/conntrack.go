@@ -19,9 +19,10 @@ import (
 //   - TCP without an entry: a SYN is +new, and so is any packet of a connection whose beginning was not
 //     seen (ACK, FIN+ACK, RST); SYN+ACK and nonsense (no flags, SYN+FIN, FIN without ACK) are +inv.
 //     Sequence numbers are not checked.
-//   - ICMP without an entry: an echo request is +new, other queries are +inv (neighbour discovery too). An
-//     ICMP error is +rel if the packet in it belongs to a connection, else +inv.
-//   - The second packet in the original direction without a reply is still +new, later ones are +est.
+//   - ICMP without an entry: a query is +new, an answer +inv, and so is neighbour discovery. An ICMP error is
+//     +rel if the packet in it belongs to a connection, else +inv.
+//   - UDP and others are +new until there was an answer, and so is a SYN that is sent again.
+//   - The snat and dnat bits say which end of this packet was changed: they change places in an answer.
 //   - ct_mark and ct_label of a packet without an entry are 0.
 
 // tuple is one direction of a connection in a zone.
@@ -38,20 +39,24 @@ func (t tuple) reversed() tuple {
 	if t.proto == packet.ProtoICMP || t.proto == packet.ProtoICMPv6 {
 		r.src = netip.AddrPortFrom(t.dst.Addr(), t.src.Port())
 		r.dst = netip.AddrPortFrom(t.src.Addr(), t.dst.Port())
-		switch uint8(t.icmp >> 8) {
-		case packet.ICMPEchoRequest:
-			r.icmp = uint16(packet.ICMPEchoReply) << 8
-		case packet.ICMPEchoReply:
-			r.icmp = uint16(packet.ICMPEchoRequest) << 8
-		case packet.ICMPv6EchoRequest:
-			r.icmp = uint16(packet.ICMPv6EchoReply) << 8
-		case packet.ICMPv6EchoReply:
-			r.icmp = uint16(packet.ICMPv6EchoRequest) << 8
-		}
+		r.icmp = uint16(answerType(uint8(t.icmp>>8))) << 8
 		return r
 	}
 	r.src, r.dst = t.dst, t.src
 	return r
+}
+
+// answerType returns the ICMP type of the answer to a query and of the query to an answer.
+func answerType(n uint8) uint8 {
+	switch n {
+	case packet.ICMPEchoRequest:
+		return packet.ICMPEchoReply
+	case packet.ICMPEchoReply:
+		return packet.ICMPEchoRequest
+	case packet.ICMPv6EchoRequest, icmpTimestamp, icmpInformation, icmpAddressMask:
+		return n + 1
+	}
+	return n - 1
 }
 
 func (t tuple) String() string {
@@ -68,6 +73,7 @@ type conn struct {
 	expires     int64
 	gone        bool
 	seq         uint64
+	hides       connRef // what the reply tuple led to before
 }
 
 type connRef struct {
@@ -86,7 +92,10 @@ func (c *conntrack) add(x *conn) {
 	c.seq++
 	x.seq = c.seq
 	c.byTuple[x.orig] = connRef{x, false}
-	c.byTuple[x.reply] = connRef{x, true}
+	if x.reply != x.orig { // answers that belong to two connections are taken for those of the newer, as in OVS
+		x.hides = c.byTuple[x.reply]
+		c.byTuple[x.reply] = connRef{x, true}
+	}
 }
 
 func (c *conntrack) remove(x *conn) {
@@ -94,18 +103,28 @@ func (c *conntrack) remove(x *conn) {
 		return
 	}
 	x.gone = true
-	for _, t := range []tuple{x.orig, x.reply} {
-		if c.byTuple[t].c == x {
-			delete(c.byTuple, t)
-		}
+	if ref := c.byTuple[x.orig]; ref.c == x && !ref.reply {
+		delete(c.byTuple, x.orig)
+	}
+	if c.byTuple[x.reply] != (connRef{x, true}) {
+		return
+	}
+	older := x.hides
+	for older.c != nil && older.c.gone {
+		older = older.c.hides
+	}
+	if older.c != nil {
+		c.byTuple[x.reply] = older
+	} else {
+		delete(c.byTuple, x.reply)
 	}
 }
 
 // all returns the connections in the order in which they were made.
 func (c *conntrack) all() []*conn {
 	var list []*conn
-	for t, ref := range c.byTuple {
-		if !ref.reply || ref.c.orig != t && c.byTuple[ref.c.orig].c != ref.c {
+	for _, ref := range c.byTuple {
+		if !ref.reply {
 			list = append(list, ref.c)
 		}
 	}
@@ -287,8 +306,6 @@ func (r *run) unfound(meta *ctMeta, a openflow.CT, tp tuple, now int64) {
 			meta.state = openflow.CTInv
 			return
 		}
-	} else if _, taken := s.ct.byTuple[c.reply]; taken {
-		s.ct.remove(s.ct.byTuple[c.reply].c)
 	}
 	c.expires = now + c.state.timeout(tp.proto)
 	s.ct.add(c)
@@ -402,7 +419,7 @@ func (s *Switch) tupleOf(p *packet.Packet, zone uint16) (t tuple, ok bool) {
 		}
 	case packet.ProtoICMP:
 		switch p.ICMPType {
-		case packet.ICMPEchoRequest, packet.ICMPEchoReply:
+		case packet.ICMPEchoRequest, packet.ICMPEchoReply, icmpTimestamp, icmpTimestamp + 1, icmpInformation, icmpInformation + 1, icmpAddressMask, icmpAddressMask + 1:
 		default:
 			return t, false
 		}

@@ -103,21 +103,15 @@ func (r *run) translate(meta *ctMeta, related bool) {
 	if r.ct.zone == meta.zone && meta.state&(openflow.CTSNAT|openflow.CTDNAT) != 0 {
 		return // already translated in this zone
 	}
-	// The bits say which NAT the connection has, in both directions, as OVS's userspace does.
-	if c.snat {
+	to, changeSrc, changeDst := c.reply.reversed(), c.snat, c.dnat
+	if meta.reply {
+		to, changeSrc, changeDst = c.orig.reversed(), c.dnat, c.snat
+	}
+	if changeSrc {
 		meta.state |= openflow.CTSNAT
 	}
-	if c.dnat {
+	if changeDst {
 		meta.state |= openflow.CTDNAT
-	}
-	// from is the packet as it is, to as it becomes.
-	to := c.reply.reversed()
-	if meta.reply {
-		to = c.orig.reversed()
-	}
-	changeSrc, changeDst := c.snat, c.dnat
-	if meta.reply {
-		changeSrc, changeDst = c.dnat, c.snat
 	}
 	if c.dnat && c.orig.src.Port() != c.reply.dst.Port() { // DNAT took another source port
 		changeSrc, changeDst = true, true
