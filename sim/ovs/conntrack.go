@@ -284,8 +284,25 @@ func (r *run) update(meta *ctMeta, related bool, now int64) (create bool) {
 			meta.state |= openflow.CTRpl
 		}
 	}
-	c.expires = now + c.state.timeout(c.orig.proto)
+	was := c.expires
+	if c.expires = now + c.state.timeout(c.orig.proto); c.expires < was {
+		r.s.watchConn(c) // the timer that is set is too late
+	}
 	return false
+}
+
+// watchConn sets a timer for the end of a connection.
+func (s *Switch) watchConn(c *conn) {
+	s.timers.add(c.expires, func(now int64) int64 {
+		if c.gone {
+			return 0
+		}
+		if c.expires > now {
+			return c.expires
+		}
+		s.ct.remove(c)
+		return 0
+	})
 }
 
 // unfound handles a packet without a connection.
@@ -309,16 +326,7 @@ func (r *run) unfound(meta *ctMeta, a openflow.CT, tp tuple, now int64) {
 	}
 	c.expires = now + c.state.timeout(tp.proto)
 	s.ct.add(c)
-	s.timers.add(c.expires, func(now int64) int64 {
-		if c.gone {
-			return 0
-		}
-		if c.expires > now {
-			return c.expires
-		}
-		s.ct.remove(c)
-		return 0
-	})
+	s.watchConn(c)
 	meta.conn = c
 	if c.snat || c.dnat {
 		r.translate(meta, false)

@@ -213,6 +213,12 @@ func (r *run) actions(list []openflow.Action, rl *rule, t uint8) (next int) {
 		case openflow.Controller:
 			r.controller(a, rl, t)
 		case openflow.PushVLANAction:
+			if r.k[wEthSrc]&0x1000 != 0 {
+				r.s.counters.Unmodelled++
+				r.drop(r.s.tableName(t), cookieOf(rl), "push_vlan on a frame with a tag: a second tag is not modelled")
+				r.aborted = true
+				return -1
+			}
 			r.k[wEthSrc] = r.k[wEthSrc]&^0xffff | 0x1000
 		case openflow.PopVLANAction:
 			r.k[wEthSrc] &^= 0xffff

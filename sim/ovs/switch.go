@@ -79,6 +79,7 @@ type Counters struct {
 	Stopped          uint64 // packets that came while the switch was stopped
 	ToMissingPort    uint64 // outputs to a port that is down or not there
 	TunnelWithoutDst uint64 // outputs to a tunnel port without tun_dst
+	Unmodelled       uint64 // packets dropped for what the model does not have (a second VLAN tag)
 }
 
 // Switch is one bridge. It has no goroutines and no clock of its own; calls must not overlap.

@@ -62,5 +62,5 @@ func (s *Switch) NextDeadline() (at time.Time, ok bool) {
 	if len(s.timers.heap) == 0 {
 		return time.Time{}, false
 	}
-	return time.Unix(0, s.timers.heap[0].at), true
+	return time.Unix(0, s.timers.heap[0].at).In(s.cfg.Now().Location()), true
 }
