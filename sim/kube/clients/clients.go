@@ -1,0 +1,302 @@
+// Package clients has client-go's fake clientsets over a simulated cluster, for code that wants
+// client-go's interfaces: the production shell with its informers. Calls and watch events behave as
+// the API server's do: versions, conflicts, the status subresource, lists and watches that begin at a
+// version.
+package clients
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/testing"
+
+	"towtank/agent/apis/crd/v1beta1"
+	"towtank/agent/apis/crd/v1beta1/clientset"
+	crdfake "towtank/agent/apis/crd/v1beta1/clientset/fake"
+	"towtank/sim/kube"
+)
+
+// Clients are the clientsets of one cluster. They may be used from several goroutines, which then must be the only users of the Cluster: every
+// call holds one lock.
+type Clients struct {
+	Kubernetes kubernetes.Interface
+	CRD        clientset.Interface
+
+	c        *kube.Cluster
+	watchers []*watcher
+}
+
+// watchBuffer is how many events a watch that nobody reads takes before it is closed, as a slow
+// client's is.
+const watchBuffer = 16384
+
+// New returns clients of the cluster.
+func New(c *kube.Cluster) *Clients {
+	cl := &Clients{c: c}
+	set := &fake.Clientset{}
+	set.AddReactor("*", "*", cl.react)
+	set.AddWatchReactor("*", cl.reactWatch)
+	cl.Kubernetes, cl.CRD = set, &crdfake.Clientset{Fake: &set.Fake}
+	c.AddObserver(func(e kube.Event) {
+		for _, w := range cl.watchers {
+			w.push(e)
+		}
+	})
+	return cl
+}
+
+// react answers every call but watches. It runs under the lock of the Fake.
+func (cl *Clients) react(action testing.Action) (handled bool, ret runtime.Object, err error) {
+	kind, err := kindOf(action.GetResource())
+	if err != nil {
+		return true, nil, err
+	}
+	switch a := action.(type) {
+	case testing.GetActionImpl:
+		ret, err = cl.c.Get(kind, a.Namespace, a.Name)
+	case testing.ListActionImpl:
+		ret, err = cl.list(kind, a)
+		return true, ret, err
+	case testing.CreateActionImpl:
+		if a.GetSubresource() != "" {
+			return true, nil, fmt.Errorf("create of %s/%s is not modelled", kind.Resource().Resource, a.GetSubresource())
+		}
+		ret, err = cl.c.Create(inNamespace(a.GetObject(), a.Namespace))
+	case testing.UpdateActionImpl:
+		switch a.GetSubresource() {
+		case "":
+			ret, err = cl.c.Update(inNamespace(a.GetObject(), a.Namespace))
+		case "status":
+			ret, err = cl.c.UpdateStatus(inNamespace(a.GetObject(), a.Namespace))
+		default:
+			return true, nil, fmt.Errorf("update of %s/%s is not modelled", kind.Resource().Resource, a.GetSubresource())
+		}
+	case testing.DeleteActionImpl:
+		return true, nil, cl.c.Delete(kind, a.Namespace, a.Name)
+	case testing.PatchActionImpl:
+		ret, err = cl.patch(kind, a)
+	default:
+		return true, nil, fmt.Errorf("%s of %s is not modelled", action.GetVerb(), kind.Resource().Resource)
+	}
+	if err != nil {
+		return true, nil, asStatus(err)
+	}
+	return true, ret.DeepCopyObject(), nil
+}
+
+func (cl *Clients) patch(kind kube.Kind, a testing.PatchActionImpl) (runtime.Object, error) {
+	sub := a.GetSubresource()
+	if t := a.GetPatchType(); t != types.MergePatchType || sub != "" && sub != "status" {
+		return nil, fmt.Errorf("patch of %s/%s by %s is not modelled, only merge patches of the object and its status are", kind.Resource().Resource, sub, t)
+	}
+	var p map[string]json.RawMessage
+	if err := json.Unmarshal(a.GetPatch(), &p); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	// A patch of the object does not reach the status, and the other way round.
+	for k := range p {
+		if (k == "status") != (sub == "status") && k != "metadata" {
+			delete(p, k)
+		}
+	}
+	data, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	return cl.c.Patch(kind, a.Namespace, a.Name, data)
+}
+
+// asStatus turns validation errors into what clients of an API server get.
+func asStatus(err error) error {
+	var invalid *kube.InvalidError
+	if errors.As(err, &invalid) {
+		return invalid.Status()
+	}
+	return err
+}
+
+func inNamespace(o runtime.Object, ns string) runtime.Object {
+	if m, err := meta.Accessor(o); err == nil && m.GetNamespace() == "" && ns != "" {
+		o = o.DeepCopyObject()
+		m, _ = meta.Accessor(o)
+		m.SetNamespace(ns)
+	}
+	return o
+}
+
+func kindOf(r schema.GroupVersionResource) (kube.Kind, error) {
+	if k, ok := kube.KindOfResource(r.GroupResource()); ok {
+		return k, nil
+	}
+	return "", apierrors.NewNotFound(r.GroupResource(), "")
+}
+
+// selects reports whether an object is in a namespace (all, if it is empty) and selected.
+func selects(o metav1.Object, ns string, label labels.Selector, field fields.Selector) bool {
+	if ns != "" && o.GetNamespace() != ns {
+		return false
+	}
+	return (label == nil || label.Matches(labels.Set(o.GetLabels()))) &&
+		(field == nil || field.Matches(fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace(), "spec.nodeName": nodeNameOf(o)}))
+}
+
+func (cl *Clients) list(kind kube.Kind, a testing.ListActionImpl) (runtime.Object, error) {
+	gvk := a.GetKind()
+	gvk.Kind += "List"
+	list, err := newList(gvk)
+	if err != nil {
+		return nil, err
+	}
+	var items []runtime.Object
+	for _, o := range cl.c.List(kind) {
+		r := a.GetListRestrictions()
+		if m, err := meta.Accessor(o); err == nil && selects(m, a.Namespace, r.Labels, r.Fields) {
+			items = append(items, o)
+		}
+	}
+	if err := meta.SetList(list, items); err != nil {
+		return nil, fmt.Errorf("list %s: %w", kind, err)
+	}
+	m, err := meta.ListAccessor(list)
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", kind, err)
+	}
+	m.SetResourceVersion(strconv.FormatUint(cl.c.Version(), 10))
+	return list.DeepCopyObject(), nil
+}
+
+func newList(gvk schema.GroupVersionKind) (runtime.Object, error) {
+	switch gvk {
+	case v1beta1.SchemeGroupVersion.WithKind("EgressList"):
+		return &v1beta1.EgressList{}, nil
+	case v1beta1.SchemeGroupVersion.WithKind("ExternalIPPoolList"):
+		return &v1beta1.ExternalIPPoolList{}, nil
+	}
+	return scheme.Scheme.New(gvk)
+}
+
+// reactWatch opens a watch that begins after a version, with the objects there are if none is given.
+func (cl *Clients) reactWatch(action testing.Action) (handled bool, ret watch.Interface, err error) {
+	a, ok := action.(testing.WatchActionImpl)
+	if !ok {
+		return true, nil, fmt.Errorf("watch of %T is not modelled", action)
+	}
+	kind, err := kindOf(a.GetResource())
+	if err != nil {
+		return true, nil, err
+	}
+	r := a.GetWatchRestrictions()
+	w := &watcher{
+		kind: kind, namespace: a.Namespace, labels: r.Labels, fields: r.Fields,
+		seen: make(map[string]bool), ch: make(chan watch.Event, watchBuffer),
+	}
+	var after uint64
+	if v := r.ResourceVersion; v != "" && v != "0" {
+		if after, err = strconv.ParseUint(v, 10, 64); err != nil {
+			return true, nil, apierrors.NewBadRequest(fmt.Sprintf("resourceVersion %q is not a number", v))
+		}
+	}
+	deleted, complete := cl.c.DeletedSince(kind, after)
+	if after > 0 && !complete {
+		return true, nil, apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d", after))
+	}
+	if after > 0 {
+		for _, e := range deleted {
+			w.seen[e.Key] = true
+			w.push(e)
+		}
+	}
+	for _, o := range cl.c.List(kind) {
+		m, err := meta.Accessor(o)
+		if err != nil {
+			return true, nil, fmt.Errorf("watch %s: %w", kind, err)
+		}
+		key := kube.Key(kind, m.GetNamespace(), m.GetName())
+		w.seen[key] = selects(m, w.namespace, w.labels, w.fields)
+		if v, err := strconv.ParseUint(m.GetResourceVersion(), 10, 64); err == nil && v > after {
+			delete(w.seen, key)
+			w.push(kube.Event{Type: kube.Added, Kind: kind, Key: key, Object: o})
+		}
+	}
+	cl.watchers = append(cl.watchers, w)
+	return true, w, nil
+}
+
+// watcher is one open watch.
+type watcher struct {
+	kind      kube.Kind
+	namespace string
+	labels    labels.Selector
+	fields    fields.Selector
+	seen      map[string]bool // the objects that the client knows
+
+	mu     sync.Mutex // push may run while Stop does
+	ch     chan watch.Event
+	closed bool
+}
+
+// push gives an event to the watch, as its selectors see it: an object that is no longer selected is
+// gone. A watch that does not keep up is closed, and its client lists again.
+func (w *watcher) push(e kube.Event) {
+	m, err := meta.Accessor(e.Object)
+	if err != nil || e.Kind != w.kind {
+		return
+	}
+	selected := e.Type != kube.Deleted && selects(m, w.namespace, w.labels, w.fields)
+	typ := watch.Modified
+	switch known := w.seen[e.Key]; {
+	case !known && !selected:
+		return
+	case !selected:
+		typ = watch.Deleted
+	case !known:
+		typ = watch.Added
+	}
+	w.seen[e.Key] = selected
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.closed:
+	case len(w.ch) == cap(w.ch):
+		w.closed = true
+		close(w.ch)
+	default: // there is room: this is the only sender
+		w.ch <- watch.Event{Type: typ, Object: e.Object.DeepCopyObject()}
+	}
+}
+
+// Stop implements watch.Interface.
+func (w *watcher) Stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.closed {
+		w.closed = true
+		close(w.ch)
+	}
+}
+
+// ResultChan implements watch.Interface.
+func (w *watcher) ResultChan() <-chan watch.Event { return w.ch }
+
+func nodeNameOf(o metav1.Object) string {
+	if p, ok := o.(*corev1.Pod); ok {
+		return p.Spec.NodeName
+	}
+	return ""
+}
