@@ -244,3 +244,14 @@ func (n *Netns) sortedAddresses() []*address {
 func (n *Netns) isLocal(a netip.Addr) bool {
 	return len(n.local[a]) > 0 || a.Is4() && a.As4()[0] == 127
 }
+
+// Addresses returns the addresses on the link, sorted.
+func (l *Link) Addresses() []netip.Prefix {
+	var out []netip.Prefix
+	for _, a := range l.ns.sortedAddresses() {
+		if a.link == l {
+			out = append(out, a.Prefix)
+		}
+	}
+	return out
+}

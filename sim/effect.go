@@ -1,0 +1,280 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"towtank/agent/edge"
+	"towtank/datapath"
+)
+
+// Effect classes: what a node's agent does to the world, as faults name it.
+const (
+	EffectSwitch    = "switch" // a bundle of groups and flows
+	EffectPorts     = "ports"
+	EffectMeters    = "meters"
+	EffectFlush     = "flush"
+	EffectIPTables  = "iptables"
+	EffectIPSet     = "ipset"
+	EffectRoute     = "route" // routes, rules, neighbours
+	EffectAddress   = "address"
+	EffectLink      = "link"
+	EffectIPAM      = "ipam"
+	EffectAPIStatus = "api-status"
+	EffectAPIGet    = "api-get"
+	// Effects that no fault names, but "any" hits.
+	EffectSysctl   = "sysctl"
+	EffectHealth   = "health"
+	EffectAnnounce = "announce"
+	EffectResolve  = "resolve"
+	EffectRecord   = "record"
+)
+
+// Effects lists the classes that a fault can name.
+var Effects = []string{
+	EffectSwitch, EffectPorts, EffectMeters, EffectFlush, EffectIPTables, EffectIPSet, EffectRoute, EffectAddress,
+	EffectLink, EffectIPAM, EffectAPIStatus, EffectAPIGet,
+}
+
+// seamOf says which seam an effect is counted for: switch, host, api, or "" for those that write
+// nothing that stays.
+func seamOf(class string) string {
+	switch class {
+	case EffectSwitch, EffectPorts, EffectMeters, EffectFlush:
+		return "switch"
+	case EffectIPTables, EffectIPSet, EffectRoute, EffectAddress, EffectLink, EffectIPAM, EffectSysctl, EffectHealth, EffectAnnounce:
+		return "host"
+	case EffectAPIStatus, EffectRecord:
+		return "api"
+	}
+	return ""
+}
+
+func classOf(k datapath.Kind) string {
+	switch k {
+	case datapath.KindLink:
+		return EffectLink
+	case datapath.KindAddress:
+		return EffectAddress
+	case datapath.KindRoute, datapath.KindRule, datapath.KindNeighbour:
+		return EffectRoute
+	case datapath.KindIPSet, datapath.KindIPSetEntry:
+		return EffectIPSet
+	case datapath.KindIPTables:
+		return EffectIPTables
+	case datapath.KindHealth:
+		return EffectHealth
+	case datapath.KindSysctl:
+		return EffectSysctl
+	case datapath.KindPort:
+		return EffectPorts
+	case datapath.KindMeter:
+		return EffectMeters
+	}
+	return EffectSwitch
+}
+
+// Latencies are the declared costs of effects. What a bundle costs grows with its messages.
+var latencies = map[string]time.Duration{
+	EffectSwitch: time.Millisecond, EffectPorts: 3 * time.Millisecond, EffectMeters: time.Millisecond, EffectFlush: time.Millisecond,
+	EffectIPTables: 5 * time.Millisecond, EffectIPSet: 2 * time.Millisecond, EffectRoute: time.Millisecond, EffectAddress: time.Millisecond,
+	EffectLink: 30 * time.Millisecond, EffectIPAM: 3 * time.Millisecond, EffectAPIStatus: 5 * time.Millisecond, EffectAPIGet: 5 * time.Millisecond,
+	EffectSysctl: 500 * time.Microsecond, EffectHealth: 500 * time.Microsecond, EffectAnnounce: 100 * time.Microsecond,
+	EffectResolve: time.Millisecond, EffectRecord: time.Millisecond,
+}
+
+// perMessage is the cost of one message of a bundle.
+const perMessage = 5 * time.Microsecond
+
+// FaultMode is what a fault does to an effect.
+type FaultMode string
+
+// The modes; the empty one is refuse.
+const (
+	Refuse    FaultMode = "refuse"
+	Timeout   FaultMode = "timeout"    // not done, and no answer
+	LostReply FaultMode = "lost-reply" // done, but no answer
+	Conflict  FaultMode = "conflict"   // of a status write
+	Late      FaultMode = "late"       // of ports: no number until the fault is cleared
+	Die       FaultMode = "die"        // the agent is killed before the effect
+	DieAfter  FaultMode = "die-after"  // the agent is killed after the effect, before its answer
+)
+
+// Fault is a rule set by a scenario. Effects are numbered from when it was set.
+type Fault struct {
+	Effect string // a class, or any
+	Skip   int    // effects that pass first
+	Count  int    // effects that are hit then; 0 means 1
+	Mode   FaultMode
+	seen   int
+	hits   int
+}
+
+// spent reports whether a fault has hit all that it was to hit. A late one lasts until it is cleared.
+func (f *Fault) spent() bool { return f.Mode != Late && f.hits >= max(f.Count, 1) }
+
+// String returns the fault as a scenario writes it.
+func (f *Fault) String() string {
+	return fmt.Sprintf("%s skip=%d count=%d mode=%s (hit %d)", f.Effect, f.Skip, max(f.Count, 1), f.Mode, f.hits)
+}
+
+// Entry is one effect in a node's journal.
+type Entry struct {
+	At    time.Time
+	Class string
+	Units []string
+	Text  string
+	Fault FaultMode
+}
+
+var (
+	errFault   = errors.New("refused by a fault of the scenario")
+	errTimeout = errors.New("no answer")
+)
+
+// timeoutAfter is when a lost answer is given up.
+const timeoutAfter = 2 * time.Second
+
+// effect is one thing that an agent does to its node or to the API.
+type effect struct {
+	class string
+	units []string
+	text  string
+	cost  time.Duration // 0: the declared latency of the class
+	// lane serialises effects that the real world serialises; effects of different lanes may overtake
+	// each other.
+	lane string
+	// do performs it.
+	do func()
+	// refuse makes the answer of an effect that was not performed; err says why, unknown that nothing
+	// answered.
+	refuse func(err error, unknown bool)
+	// answer hands the result to the agent.
+	answer func()
+}
+
+// effect has an effect happen after its latency. What the agent is told comes back as an event of its
+// own lane.
+func (p *proc) effect(e effect) {
+	n := p.node
+	w := n.world
+	cost := e.cost
+	if cost == 0 {
+		cost = latencies[e.class]
+	}
+	// Latencies vary by a quarter, so that no scenario depends on one order.
+	cost = cost*3/4 + time.Duration(w.scheduleRand.Int64N(int64(cost)/2+1))
+	w.queue.After(cost, edge.Work, n.name+"/"+e.lane, e.class, func() {
+		if p.dead {
+			return
+		}
+		p.happen(&e)
+	})
+}
+
+func (p *proc) happen(e *effect) {
+	n := p.node
+	w := n.world
+	mode := n.hit(e.class)
+	if mode == Die {
+		n.record(e, mode)
+		w.killAgent(n, "fault before "+e.class)
+		return
+	}
+	performed := false
+	switch mode {
+	case "", Late, LostReply, DieAfter:
+		performed = true
+		n.lateNow = mode == Late
+		e.do()
+		n.lateNow = false
+	}
+	n.record(e, mode)
+	if performed {
+		w.afterEffect(n)
+	}
+	post := func(fn func()) { p.post("result "+e.class, fn) }
+	switch mode {
+	case "", Late:
+		post(e.answer)
+	case Refuse:
+		post(func() { e.refuse(errFault, false) })
+	case Conflict:
+		post(func() { e.refuse(errConflict, false) })
+	case Timeout, LostReply:
+		w.queue.After(timeoutAfter, edge.Work, n.name+"/"+e.lane, "timeout "+e.class, func() {
+			if !p.dead {
+				post(func() { e.refuse(errTimeout, true) })
+			}
+		})
+	case DieAfter:
+		w.killAgent(n, "fault after "+e.class)
+	}
+}
+
+// hit counts an effect against the faults of the node, and returns what happens to it.
+func (n *Node) hit(class string) FaultMode {
+	var mode FaultMode
+	for _, f := range n.faults {
+		if f.Effect != class && f.Effect != "any" {
+			continue
+		}
+		f.seen++
+		if f.seen > f.Skip && !f.spent() && mode == "" {
+			f.hits++
+			mode = f.Mode
+			if mode == "" {
+				mode = Refuse
+			}
+		}
+	}
+	return mode
+}
+
+// record writes an effect to the journal and the log.
+func (n *Node) record(e *effect, mode FaultMode) {
+	n.effects++
+	n.journal = append(n.journal, Entry{At: n.world.queue.Now(), Class: e.class, Units: e.units, Text: e.text, Fault: mode})
+	line := e.class
+	if len(e.units) > 0 {
+		line += " [" + strings.Join(e.units, " ") + "]"
+	}
+	if mode != "" {
+		line += " fault=" + string(mode)
+	}
+	if e.text != "" {
+		line += " " + e.text
+	}
+	n.world.log.Add(n.world.queue.Now(), "effect", n.name, line)
+}
+
+// unitsOf returns the units of ops, each once, sorted.
+func unitsOf(ops []datapath.Op) []string {
+	seen := map[string]bool{}
+	var out []string
+	for _, op := range ops {
+		for _, u := range op.Units {
+			if !seen[u] {
+				seen[u] = true
+				out = append(out, u)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// opsText renders ops for the log, in full: the hash covers what was written.
+func opsText(ops []datapath.Op) string {
+	var b strings.Builder
+	for i, op := range ops {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		b.WriteString(op.String())
+	}
+	return b.String()
+}

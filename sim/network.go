@@ -1,0 +1,315 @@
+package sim
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"towtank/sim/host"
+	"towtank/sim/packet"
+)
+
+// External is a host outside the cluster, on the nodes' subnet or on a network of its own.
+type External struct {
+	world *World
+	name  string
+	index int
+	addrs []netip.Addr
+	net   string // "" for the nodes' subnet
+	next  *Node  // to whom it sends what nobody on its link answers for
+	ns    *host.Netns
+}
+
+// Name returns the host's name.
+func (x *External) Name() string { return x.name }
+
+// Netns returns the host's network namespace.
+func (x *External) Netns() *host.Netns { return x.ns }
+
+// Addr returns the host's address of the family, invalid if it has none.
+func (x *External) Addr(v6 bool) netip.Addr {
+	for _, a := range x.addrs {
+		if a.Is6() == v6 {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// network is a VLAN on the nodes' uplinks.
+type network struct {
+	name string
+	cidr netip.Prefix
+	vlan uint16
+}
+
+// AddNetwork adds a VLAN with a router at its first address.
+func (w *World) AddNetwork(name string, cidr netip.Prefix, vlan int) error {
+	if w.nets[name] != nil {
+		return fmt.Errorf("network %s exists", name)
+	}
+	w.nets[name] = &network{name: name, cidr: cidr.Masked(), vlan: uint16(vlan)}
+	var native []netip.Prefix
+	k := len(w.nets) // routers are at the end of the nodes' subnet
+	if a := addressOf(250, k, cidr.Addr().Is6()); a.IsValid() {
+		native = append(native, netip.PrefixFrom(a, w.bitsOf(a)))
+	}
+	_, err := w.fabric.Network(name, []netip.Prefix{cidr.Masked()}, uint16(vlan), native, host.Config{Now: w.queue.Now})
+	return err
+}
+
+// ExternalConfig says what an external host is like.
+type ExternalConfig struct {
+	Name  string
+	Addrs []netip.Addr // empty: given by position
+	Net   string
+	Serve []Port // empty: 8080/tcp and 8080/udp
+	Next  string // node; empty: the first
+}
+
+// Port is a port and IP protocol number.
+type Port struct {
+	Proto uint8
+	Port  uint16
+}
+
+// AddExternal adds a host outside the cluster.
+func (w *World) AddExternal(c ExternalConfig) (*External, error) {
+	if w.externals[c.Name] != nil {
+		return nil, fmt.Errorf("external %s exists", c.Name)
+	}
+	k := len(w.extOrder) + 1
+	x := &External{world: w, name: c.Name, index: k, addrs: c.Addrs, net: c.Net}
+	if len(x.addrs) == 0 {
+		if c.Net != "" {
+			nw := w.nets[c.Net]
+			if nw == nil {
+				return nil, fmt.Errorf("external %s: network %s does not exist", c.Name, c.Net)
+			}
+			a := nw.cidr.Addr()
+			for range 99 + k {
+				a = a.Next()
+			}
+			x.addrs = []netip.Addr{a}
+		} else {
+			if w.opts.V4 {
+				x.addrs = append(x.addrs, addressOf(100, k, false))
+			}
+			if w.opts.V6 {
+				x.addrs = append(x.addrs, addressOf(100, k, true))
+			}
+		}
+	}
+	if len(w.nodeOrder) > 0 {
+		x.next = w.nodeOrder[0]
+	}
+	if c.Next != "" {
+		if x.next = w.nodes[c.Next]; x.next == nil {
+			return nil, fmt.Errorf("external %s: node %s does not exist", c.Name, c.Next)
+		}
+	}
+	x.ns = host.New(host.Config{Name: c.Name, Now: w.queue.Now, Queue: w.packets})
+	var vlan uint16
+	if nw := w.nets[c.Net]; nw != nil {
+		vlan = nw.vlan
+	}
+	w.attach(c.Name, x.ns, vlan, x.addrs)
+	serve := c.Serve
+	if len(serve) == 0 {
+		serve = []Port{{packet.ProtoTCP, 8080}, {packet.ProtoUDP, 8080}}
+	}
+	for _, p := range serve {
+		x.ns.Listen(p.Proto, p.Port, w.traffic.server(c.Name, p.Proto, p.Port))
+	}
+	w.externals[c.Name] = x
+	w.extOrder = append(w.extOrder, x)
+	return x, nil
+}
+
+// attach gives a namespace an uplink to the fabric, with addresses.
+func (w *World) attach(name string, ns *host.Netns, vlan uint16, addrs []netip.Addr) {
+	ns.AddLink(Uplink, macOf(name), 1500, nil)
+	if err := w.fabric.Attach(name, vlan, ns, Uplink); err != nil {
+		w.problem(name + ": " + err.Error())
+		return
+	}
+	for _, a := range addrs {
+		if err := ns.AddAddress(Uplink, netip.PrefixFrom(a, w.bitsOf(a))); err != nil {
+			w.problem(name + ": " + err.Error())
+		}
+	}
+}
+
+// bitsOf returns the length of the subnet that an address on the fabric is in.
+func (w *World) bitsOf(a netip.Addr) int {
+	for _, nw := range w.nets {
+		if nw.cidr.Contains(a) {
+			return nw.cidr.Bits()
+		}
+	}
+	if a.Is6() {
+		return transportBits6
+	}
+	return transportBits4
+}
+
+// macOf returns the address of a machine on the fabric, made from its name.
+func macOf(name string) packet.MAC {
+	m := packet.MAC{0x02}
+	h := uint64(14695981039346656037)
+	for i := range len(name) {
+		h = (h ^ uint64(name[i])) * 1099511628211
+	}
+	for i := 1; i < 6; i++ {
+		m[i] = byte(h >> (8 * i))
+	}
+	return m
+}
+
+// partition says who is cut off from whom: members of different groups are; who is in no group is cut
+// off from nobody.
+type partition struct{ groups [][]string }
+
+// apiServer is how a partition names the API server.
+const apiServer = "api"
+
+// SetPartition replaces the partition; the group "*" is everybody who is not named.
+func (w *World) SetPartition(groups [][]string) error {
+	p := &partition{}
+	named := map[string]bool{}
+	for _, g := range groups {
+		for _, m := range g {
+			named[m] = true
+		}
+	}
+	for _, g := range groups {
+		var members []string
+		for _, m := range g {
+			if m != "*" {
+				members = append(members, m)
+				continue
+			}
+			for _, n := range w.nodeOrder {
+				if !named[n.name] {
+					members = append(members, n.name)
+				}
+			}
+			for _, x := range w.extOrder {
+				if !named[x.name] {
+					members = append(members, x.name)
+				}
+			}
+			if !named[apiServer] {
+				members = append(members, apiServer)
+			}
+		}
+		p.groups = append(p.groups, members)
+	}
+	var machines [][]string // the API server has no port on the fabric
+	for _, g := range p.groups {
+		machines = append(machines, slices.DeleteFunc(slices.Clone(g), func(m string) bool { return m == apiServer }))
+	}
+	if err := w.fabric.Partition(machines); err != nil {
+		return err
+	}
+	w.partition = p
+	w.networkChanged()
+	return nil
+}
+
+// Heal ends the partition.
+func (w *World) Heal() {
+	w.partition = nil
+	w.fabric.Heal()
+	w.networkChanged()
+}
+
+// networkChanged has everybody notice who can reach whom.
+func (w *World) networkChanged() {
+	w.disturbed()
+	w.gossip.changed()
+	for _, n := range w.nodeOrder {
+		if p := n.agent; p != nil && !p.dead && p.stream != nil {
+			if w.apiReachable(n.name) {
+				p.stream.Resume(false)
+			} else {
+				p.stream.Suspend()
+			}
+		}
+	}
+	w.pump()
+}
+
+func (p *partition) groupOf(name string) int {
+	return slices.IndexFunc(p.groups, func(g []string) bool { return slices.Contains(g, name) })
+}
+
+// reachable reports whether two machines (or the API server) are not cut off from each other.
+func (w *World) reachable(a, b string) bool {
+	if w.partition == nil {
+		return true
+	}
+	ga, gb := w.partition.groupOf(a), w.partition.groupOf(b)
+	return ga < 0 || gb < 0 || ga == gb
+}
+
+func (w *World) apiReachable(node string) bool { return w.reachable(node, apiServer) }
+
+// SetLoss drops a share of the frames between two machines, in percent.
+func (w *World) SetLoss(a, b string, percent int) error { return w.fabric.Loss(a, b, percent) }
+
+// onFrame hears of every frame that a machine sends on the fabric.
+func (w *World) onFrame(from string, p *packet.Packet) {
+	if p.Trace != 0 && p.IsIP() {
+		w.traffic.left(from, p)
+	}
+}
+
+// prepare gives an external host a route to an address of its own subnet that nobody there answers
+// for: it goes to the host's next hop (load-balancer addresses).
+func (x *External) prepare(dst netip.Addr, next *Node) error {
+	if next == nil {
+		next = x.next
+	}
+	if next == nil {
+		return nil
+	}
+	via := next.transport(dst.Is6())
+	if !via.IsValid() {
+		return nil
+	}
+	route := netip.PrefixFrom(dst, dst.BitLen()).String()
+	// Whether there was one from an earlier probe does not matter.
+	_, _ = x.ns.Exec(ipCommand(dst) + " route del " + route)
+	if x.world.answersFor(x, dst) {
+		return nil
+	}
+	_, err := x.ns.Exec(ipCommand(dst) + " route add " + route + " via " + via.String() + " dev " + Uplink)
+	return err
+}
+
+// answersFor reports whether a machine answers ARP for an address, or is known to own it while it is
+// off or cut off.
+func (w *World) answersFor(x *External, dst netip.Addr) bool {
+	for _, n := range w.nodeOrder {
+		if n.v4 == dst || n.v6 == dst {
+			return true
+		}
+		if n.up && w.reachable(n.name, x.name) && n.ns.HasAddress(dst) {
+			return true
+		}
+	}
+	for _, o := range w.extOrder {
+		if slices.Contains(o.addrs, dst) {
+			return true
+		}
+	}
+	return false
+}
+
+func ipCommand(a netip.Addr) string {
+	if a.Is6() {
+		return "ip -6"
+	}
+	return "ip"
+}

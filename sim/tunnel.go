@@ -1,0 +1,95 @@
+package sim
+
+import (
+	"net/netip"
+	"time"
+
+	"towtank/sim/ovs"
+	"towtank/sim/packet"
+)
+
+// UDP ports of tunnels.
+const (
+	portGeneve = 6081
+	portVXLAN  = 4789
+)
+
+// tunnelIdle is how long OVS keeps a tunnel neighbour that is not used (tnl-neigh-cache.c: 15 minutes).
+const tunnelIdle = 15 * time.Minute
+
+// tunnels is the tunnel side of a node's switch: it has a neighbour cache of its own, and a packet
+// to a neighbour that is not in it is lost.
+type tunnels struct {
+	n    *Node
+	used map[netip.Addr]time.Time // known neighbours, and when they were used last
+}
+
+func newTunnels(n *Node) *tunnels { return &tunnels{n: n, used: map[netip.Addr]time.Time{}} }
+
+func (t *tunnels) port() uint16 {
+	if t.n.world.opts.Tunnel == "vxlan" {
+		return portVXLAN
+	}
+	return portGeneve
+}
+
+// resolve asks the network for a neighbour.
+func (t *tunnels) resolve(peer netip.Addr) bool {
+	n := t.n
+	if _, ok := n.ns.Neighbour(Uplink, peer); !ok {
+		n.world.ask(n.ns, peer)
+	}
+	if _, ok := n.ns.Neighbour(Uplink, peer); !ok {
+		return false
+	}
+	t.used[peer] = n.world.queue.Now()
+	return true
+}
+
+// send takes a frame that leaves by the tunnel port.
+func (t *tunnels) send(_ *ovs.PortState, p *packet.Packet, dst, src netip.Addr, id uint64) {
+	n := t.n
+	if !dst.IsValid() || dst.IsUnspecified() {
+		return // flooded to a port without a fixed end: it goes nowhere
+	}
+	now := n.world.queue.Now()
+	last, known := t.used[dst]
+	if known && now.Sub(last) > tunnelIdle {
+		known = false
+	}
+	if _, ok := n.ns.Neighbour(Uplink, dst); !known || !ok {
+		t.resolve(dst)
+		n.world.trace(packet.TraceStep{Node: n.name, Where: "tunnel", Text: "no tunnel neighbour for " + dst.String() + ": the packet is lost, the neighbour is asked for", Drop: true})
+		return
+	}
+	t.used[dst] = now
+	if !src.IsValid() {
+		src = n.transport(dst.Is6())
+	}
+	outer := &packet.Packet{Proto: packet.ProtoUDP, SrcPort: 49152 + uint16(id&0x3fff), DstPort: t.port(), TTL: 64, Inner: p, TunnelID: id, Trace: p.Trace}
+	outer.SetIPs(src, dst)
+	n.world.trace(packet.TraceStep{Node: n.name, Where: "tunnel", Text: "to " + dst.String()})
+	if err := n.ns.Send(outer); err != nil {
+		n.world.trace(packet.TraceStep{Node: n.name, Where: "tunnel", Text: "to " + dst.String() + ": " + err.Error(), Drop: true})
+	}
+}
+
+// receive takes a tunnel packet that arrived on the node.
+func (t *tunnels) receive(in *packet.Packet) *packet.Packet {
+	n := t.n
+	if in.Inner == nil || !n.ovsUp {
+		return nil
+	}
+	st := n.sw.PortByName("tun0")
+	if st == nil || st.OFPort == 0 {
+		n.world.trace(packet.TraceStep{Node: n.name, Where: "tunnel", Text: "no tunnel port", Drop: true})
+		return nil
+	}
+	n.world.trace(packet.TraceStep{Node: n.name, Where: "tunnel", Text: "from " + in.Src.String() + " to " + in.Dst.String()})
+	inner := in.Inner
+	n.world.packets.Add(func() { n.sw.ReceiveTunnel(st.OFPort, inner, in.Src, in.Dst, in.TunnelID) })
+	return nil
+}
+
+// forget loses the cache, as a restart of vswitchd does.
+func (t *tunnels) forget() { clear(t.used) }
