@@ -71,6 +71,9 @@ func NewLink(l Link) (Link, error) {
 	if l.MTU < 68 || l.MTU > 65535 {
 		return bad(fmt.Errorf("MTU %d: want 68 to 65535", l.MTU))
 	}
+	if l.Type == LinkDevice && l.MAC != (MAC{}) {
+		return bad(fmt.Errorf("MAC %s: who makes the device gives it its address", l.MAC))
+	}
 	if l.MAC[0]&1 == 1 {
 		return bad(fmt.Errorf("MAC %s: a group address", l.MAC))
 	}

@@ -320,8 +320,17 @@ var protoNumbers = []struct {
 	name string
 	num  uint8
 }{
-	{"icmp", 1}, {"igmp", 2}, {"tcp", 6}, {"udp", 17}, {"gre", 47}, {"esp", 50}, {"ah", 51},
-	{"ipv6-icmp", 58}, {"vrrp", 112}, {"sctp", 132}, {"udplite", 136},
+	{"icmp", 1},
+	{"igmp", 2},
+	{"tcp", 6},
+	{"udp", 17},
+	{"gre", 47},
+	{"esp", 50},
+	{"ah", 51},
+	{"ipv6-icmp", 58},
+	{"vrrp", 112},
+	{"sctp", 132},
+	{"udplite", 136},
 }
 
 func protoName(n uint8) string {

@@ -18,7 +18,7 @@ type Sysctl struct {
 // NewSysctl checks s.
 func NewSysctl(s Sysctl) (Sysctl, error) {
 	if !strings.HasPrefix(s.Name, "net.") {
-		return Sysctl{}, fmt.Errorf("sysctl %q: want a name under net.", s.Name)
+		return Sysctl{}, fmt.Errorf("sysctl %q: want a name that begins with \"net.\"", s.Name)
 	}
 	if err := checkWord("sysctl", s.Name, 255); err != nil {
 		return Sysctl{}, err

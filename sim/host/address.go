@@ -1,7 +1,6 @@
 package host
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -25,7 +24,7 @@ type address struct {
 	secondary bool // IPv4: another address of the same subnet came first
 }
 
-var errAssigned = errors.New("Error: ipv4: Address already assigned.") //nolint:staticcheck // the text of ip
+var errAssigned = said("Error: ipv4: Address already assigned.")
 
 func (n *Netns) findAddress(l *Link, p netip.Prefix) *address {
 	for _, a := range n.local[p.Addr()] {

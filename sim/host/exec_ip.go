@@ -266,7 +266,7 @@ func (n *Netns) execLinkAdd(a *args) error {
 		_, _, err := Veth(VethSide{n, l.name, mac, l.mtu}, VethSide{Netns: n, Name: peer})
 		return err
 	default:
-		return fmt.Errorf("Unknown device type %q (modelled: bridge, dummy, veth, vlan)", l.kind) //nolint:staticcheck // the text of ip
+		return said(fmt.Sprintf("Unknown device type %q (modelled: bridge, dummy, veth, vlan)", l.kind))
 	}
 	n.addLink(l)
 	return nil
@@ -291,7 +291,7 @@ func (n *Netns) execLinkSet(l *Link, a *args) error {
 				return err
 			}
 			if m < 68 {
-				return fmt.Errorf("Error: mtu less than device minimum.") //nolint:staticcheck // the text of ip
+				return said("Error: mtu less than device minimum.")
 			}
 			l.mtu = int(m)
 		case "address":
@@ -411,7 +411,7 @@ func (n *Netns) execAddrDel(a *args) error {
 		}
 	}
 	if found == nil {
-		return fmt.Errorf("Error: Address not found.") //nolint:staticcheck // the text of ip
+		return said("Error: Address not found.")
 	}
 	n.removeAddress(found, n.promotes(l))
 	return nil

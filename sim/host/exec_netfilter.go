@@ -126,7 +126,7 @@ func (n *Netns) editRule(e *chainEdit, f host.Family, op string, a *args) error 
 			num = int(v)
 			a.next()
 			if num == 0 {
-				return fmt.Errorf("Invalid rule number %q", "0") //nolint:staticcheck // the text of iptables
+				return said(fmt.Sprintf("Invalid rule number %q", "0"))
 			}
 		}
 	}
@@ -146,7 +146,7 @@ func (n *Netns) editRule(e *chainEdit, f host.Family, op string, a *args) error 
 			}
 		}
 		if num > len(rules) {
-			return fmt.Errorf("Index of deletion too big.") //nolint:staticcheck // the text of iptables
+			return said("Index of deletion too big.")
 		}
 		return e.set(chain, slices.Delete(rules, num-1, num))
 	}
@@ -166,13 +166,13 @@ func (n *Netns) editRule(e *chainEdit, f host.Family, op string, a *args) error 
 		rules = append(rules, r)
 	case "-R", "--replace":
 		if num == 0 || num > len(rules) {
-			return fmt.Errorf("Index of replacement too big.") //nolint:staticcheck // the text of iptables
+			return said("Index of replacement too big.")
 		}
 		rules[num-1] = r
 	default:
 		num = max(num, 1)
 		if num > len(rules)+1 {
-			return fmt.Errorf("Index of insertion too big.") //nolint:staticcheck // the text of iptables
+			return said("Index of insertion too big.")
 		}
 		rules = slices.Insert(rules, num-1, r)
 	}

@@ -384,7 +384,7 @@ func (n *Netns) execNeigh(cmd string, a *args) error {
 		}
 	}
 	if l == nil || !ip.IsValid() {
-		return fmt.Errorf("Device and destination are required arguments.") //nolint:staticcheck // the text of ip
+		return said("Device and destination are required arguments.")
 	}
 	k := neighKey{l, ip}
 	if proxy {
@@ -442,7 +442,7 @@ func (n *Netns) execNeighFlush(fam host.Family, a *args) error {
 		return err
 	}
 	if !all && dev == "" {
-		return fmt.Errorf("Flush requires arguments.") //nolint:staticcheck // the text of ip
+		return said("Flush requires arguments.")
 	}
 	for _, e := range n.neigh.sorted() {
 		if e.state != nudPermanent && (dev == "" || e.key.link.name == dev) && (fam == 0 || host.FamilyOf(e.key.ip) == fam) {

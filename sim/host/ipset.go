@@ -22,12 +22,12 @@ type ipset struct {
 }
 
 var (
-	errNoSet      = errors.New("The set with the given name does not exist")                     //nolint:staticcheck // the text of ipset
-	errSetExists  = errors.New("Set cannot be created: set with the same name already exists")   //nolint:staticcheck // the text of ipset
-	errSetInUse   = errors.New("Set cannot be destroyed: it is in use by a kernel component")    //nolint:staticcheck // the text of ipset
-	errSetFull    = errors.New("Hash is full, cannot add more elements")                         //nolint:staticcheck // the text of ipset
-	errElemThere  = errors.New("Element cannot be added to the set: it's already added")         //nolint:staticcheck // the text of ipset
-	errElemAbsent = errors.New("Element cannot be deleted from the set: it's not added")         //nolint:staticcheck // the text of ipset
+	errNoSet      = said("The set with the given name does not exist")
+	errSetExists  = said("Set cannot be created: set with the same name already exists")
+	errSetInUse   = said("Set cannot be destroyed: it is in use by a kernel component")
+	errSetFull    = said("Hash is full, cannot add more elements")
+	errElemThere  = said("Element cannot be added to the set: it's already added")
+	errElemAbsent = said("Element cannot be deleted from the set: it's not added")
 	errSetName    = errors.New("a set with that name exists, with another type, family or size") // ours: replacing it would lose its elements
 )
 

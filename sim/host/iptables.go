@@ -36,14 +36,14 @@ type rule struct {
 
 // The texts of iptables.
 var (
-	errNoChain     = errors.New("No chain/target/match by that name.")                                //nolint:staticcheck // the text of iptables
-	errChainExists = errors.New("Chain already exists.")                                              //nolint:staticcheck // the text of iptables
-	errBadRule     = errors.New("Bad rule (does a matching rule exist in that chain?).")              //nolint:staticcheck // the text of iptables
-	errChainFull   = errors.New("Directory not empty")                                                //nolint:staticcheck // the text of iptables
-	errChainUsed   = errors.New("Too many links")                                                     //nolint:staticcheck // the text of iptables
-	errLoop        = errors.New("Too many levels of symbolic links: the chains jump in a circle")     //nolint:staticcheck // the text of iptables
-	errBuiltin     = errors.New("a built-in chain can be neither made nor deleted")                   // iptables has several texts for it
-	errNoPolicy    = errors.New("Bad built-in chain name. A policy belongs to a built-in chain only") //nolint:staticcheck // the text of iptables
+	errNoChain     = said("No chain/target/match by that name.")
+	errChainExists = said("Chain already exists.")
+	errBadRule     = said("Bad rule (does a matching rule exist in that chain?).")
+	errChainFull   = said("Directory not empty")
+	errChainUsed   = said("Too many links")
+	errLoop        = said("Too many levels of symbolic links: the chains jump in a circle")
+	errBuiltin     = errors.New("a built-in chain can be neither made nor deleted") // iptables has several texts for it
+	errNoPolicy    = said("Bad built-in chain name. A policy belongs to a built-in chain only")
 )
 
 func newTables() map[string]*nfTable { return map[string]*nfTable{} }
@@ -76,7 +76,7 @@ func (n *Netns) bind(t *nfTable, spec *host.RuleSpec) (*rule, error) {
 		}
 		s := n.sets[ms.Name]
 		if s == nil {
-			return nil, fmt.Errorf("Set %s doesn't exist", ms.Name) //nolint:staticcheck // the text of iptables
+			return nil, said(fmt.Sprintf("Set %s doesn't exist", ms.Name))
 		}
 		if s.Family != t.fam {
 			return nil, fmt.Errorf("set %s is of family %s", ms.Name, s.Family)

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -33,6 +32,8 @@ type Link struct {
 	parent *Link
 	peer   *Link // other side of a veth
 	noTx   bool  // transmit checksum offload off
+	// noCarrier is set while whoever is at the other end of an AddLink link is gone.
+	noCarrier bool
 
 	transmit func(*packet.Packet)
 	upper    func(*packet.Packet)
@@ -72,7 +73,7 @@ func (l *Link) Netns() *Netns { return l.ns }
 // running reports whether frames can pass: up, and for a veth the other side too.
 func (l *Link) running() bool {
 	switch {
-	case !l.up:
+	case !l.up || l.noCarrier:
 		return false
 	case l.peer != nil:
 		return l.peer.up
@@ -131,7 +132,7 @@ func (n *Netns) DelLink(name string) error {
 	return nil
 }
 
-func errNoDevice(name string) error { return fmt.Errorf("Cannot find device %q", name) } //nolint:staticcheck // the text of ip
+func errNoDevice(name string) error { return said(fmt.Sprintf("Cannot find device %q", name)) }
 
 func (n *Netns) addLink(l *Link) {
 	n.nextIf++
@@ -140,7 +141,7 @@ func (n *Netns) addLink(l *Link) {
 	n.links[l.name] = l
 	n.byIndex = append(n.byIndex, l)
 	if l != n.lo {
-		n.event(datapath.LinkEvent{Name: l.name, Up: l.up, Present: true})
+		n.event(datapath.LinkEvent{Name: l.name, Up: l.running(), Present: true})
 	}
 }
 
@@ -177,7 +178,7 @@ func Veth(a, b VethSide) (*Link, *Link, error) {
 	return l[0], l[1], nil
 }
 
-var errExists = errors.New("File exists") //nolint:staticcheck // the text of ip
+var errExists = said("File exists")
 
 // randomMAC draws a locally administered unicast address.
 func (n *Netns) randomMAC() packet.MAC {
@@ -239,7 +240,7 @@ func (n *Netns) setUp(l *Link, up bool) {
 	} else {
 		n.flushLink(l, false)
 	}
-	n.event(datapath.LinkEvent{Name: l.name, Up: up, Present: true})
+	n.event(datapath.LinkEvent{Name: l.name, Up: l.running(), Present: true})
 	if l.peer != nil {
 		// The other side loses or gets its carrier.
 		l.peer.ns.event(datapath.LinkEvent{Name: l.peer.name, Up: l.peer.running(), Present: true})
@@ -258,6 +259,20 @@ func (n *Netns) SetLinkUp(name string, up bool) error {
 		return errNoDevice(name)
 	}
 	n.q.Run(func() { n.setUp(l, up) })
+	return nil
+}
+
+// SetCarrier says whether somebody is at the other end of a link, as the switch process of a tap.
+// Addresses, routes and neighbours stay; frames are lost without it.
+func (n *Netns) SetCarrier(link string, carrier bool) error {
+	l := n.links[link]
+	if l == nil {
+		return fmt.Errorf("%s: %w", n.Name(), errNoDevice(link))
+	}
+	if l.noCarrier == carrier {
+		l.noCarrier = !carrier
+		n.event(datapath.LinkEvent{Name: l.name, Up: l.running(), Present: true})
+	}
 	return nil
 }
 

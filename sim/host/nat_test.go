@@ -216,6 +216,42 @@ func TestMasqueradeKeepsThePortUnlessTaken(t *testing.T) {
 	}
 }
 
+// An error about a packet that is translated already, because nobody answers for its next hop, reaches
+// the one who sent it.
+func TestHostUnreachableBehindMasquerade(t *testing.T) {
+	g := newGateway(t)
+	g.exec(g.node, "iptables -t nat -A POSTROUTING -o eth0 -j MASQUERADE")
+	g.exec(g.node, "ip6tables -t nat -A POSTROUTING -o eth0 -j MASQUERADE")
+	for dst, exp := range map[string]string{
+		"172.18.9.9": "icmp 3/1 from 172.18.0.11 to 10.10.1.2 about udp 10.10.1.2:9 -> 172.18.9.9:53",
+		"fd18::9:9":  "icmp 1/3 from fd18::11 to fd0a::2 about udp [fd0a::2]:9 -> [fd18::9:9]:53",
+	} {
+		want(t, dst, g.fromPod(podMAC, packet.Packet{Dst: addr(dst), Proto: packet.ProtoUDP, SrcPort: 9, DstPort: 53}), "drop")
+		g.advance(3 * time.Second)
+		want(t, dst+" after 3 s", g.answer(), exp)
+	}
+}
+
+// The end of a tap without its switch: frames are lost, nothing else changes.
+func TestCarrier(t *testing.T) {
+	g := newGateway(t)
+	before := g.exec(g.node, "ip route")
+	if err := g.node.SetCarrier("gw0", false); err != nil {
+		t.Fatal(err)
+	}
+	g.exec(g.ext, "ip route add 10.10.1.0/24 via 172.18.0.11")
+	want(t, "without carrier", g.probe(g.ext, packet.ProtoICMP, "10.10.1.2", 0), "drop")
+	want(t, "routes", g.exec(g.node, "ip route"), before)
+	if err := g.node.SetCarrier("gw0", true); err != nil {
+		t.Fatal(err)
+	}
+	g.sent = nil
+	g.probe(g.ext, packet.ProtoICMP, "10.10.1.2", 0)
+	if len(g.sent) != 1 {
+		t.Errorf("with carrier: %d frames", len(g.sent))
+	}
+}
+
 // Entries that were masqueraded with an address end with it; others stay.
 func TestConntrackTimersAndFlush(t *testing.T) {
 	g := newGateway(t)

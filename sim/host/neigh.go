@@ -299,10 +299,8 @@ func (n *Netns) answersARP(l *Link, p *packet.Packet) bool {
 		return false
 	}
 	if !n.isLocal(p.ARPTPA) {
-		if _, ok := n.neigh.proxies[neighKey{l, p.ARPTPA}]; ok {
-			return true
-		}
-		if n.confMax(l, 0, "proxy_arp") == 0 || l.conf[0]["forwarding"] == 0 {
+		_, proxy := n.neigh.proxies[neighKey{l, p.ARPTPA}]
+		if l.conf[0]["forwarding"] == 0 || !proxy && n.confMax(l, 0, "proxy_arp") == 0 {
 			return false
 		}
 		r, err := n.lookup(flow{dst: p.ARPTPA, src: p.ARPSPA, iif: l.name})
@@ -324,7 +322,7 @@ func (n *Netns) answersARP(l *Link, p *packet.Packet) bool {
 func (n *Netns) receiveND(l *Link, p *packet.Packet) {
 	if p.ICMPType == packet.ICMPv6NeighSolicit {
 		_, proxy := n.neigh.proxies[neighKey{l, p.NDTarget}]
-		proxy = proxy && n.confMax(l, 1, "proxy_ndp") > 0
+		proxy = proxy && n.confMax(l, 1, "proxy_ndp") > 0 && l.conf[1]["forwarding"] > 0
 		mine := p.NDTarget == linkLocal(l.mac) || slices.ContainsFunc(n.local[p.NDTarget], func(a *address) bool { return a.link == l })
 		if !mine && !proxy {
 			return

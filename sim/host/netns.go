@@ -1,6 +1,7 @@
 package host
 
 import (
+	"hash/fnv"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
@@ -18,7 +19,7 @@ type Config struct {
 	Name string
 	// Now returns the virtual time.
 	Now func() time.Time
-	// Rand draws MAC addresses and random ports; nil is a fixed seed.
+	// Rand draws MAC addresses and random ports; nil is a generator seeded with the name.
 	Rand *rand.Rand
 	// Queue is shared with every device that packets are handed to; nil is one of its own.
 	Queue *packet.Queue
@@ -67,7 +68,9 @@ type ipState struct {
 func New(cfg Config) *Netns {
 	n := &Netns{cfg: cfg, rand: cfg.Rand, q: cfg.Queue, node: cfg.Name}
 	if n.rand == nil {
-		n.rand = rand.New(rand.NewPCG(1, 2))
+		h := fnv.New64a()
+		h.Write([]byte(cfg.Name))
+		n.rand = rand.New(rand.NewPCG(h.Sum64(), 0))
 	}
 	if n.q == nil {
 		n.q = &packet.Queue{}
@@ -84,6 +87,9 @@ func New(cfg Config) *Netns {
 // boot sets everything that does not survive a reboot to its initial state; keep are the links that
 // the machine has.
 func (n *Netns) boot(keep []*Link) {
+	events := n.cfg.Events // nobody listens yet
+	n.cfg.Events = nil
+	defer func() { n.cfg.Events = events }()
 	n.links, n.byIndex = map[string]*Link{}, nil
 	n.local = map[netip.Addr][]*address{}
 	n.neigh = newNeighbours()
@@ -198,3 +204,9 @@ func (n *Netns) NextDeadline() (time.Time, bool) { return n.neigh.nextDeadline()
 
 // Tick does what is due at the present time.
 func (n *Netns) Tick() { n.q.Run(func() { n.tickNeighbours() }) }
+
+// said is an error in the words of the tool or system call that it stands for.
+type said string
+
+// Error returns the words.
+func (s said) Error() string { return string(s) }

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -221,12 +220,12 @@ type flow struct {
 }
 
 var (
-	errUnreachable = errors.New("Network is unreachable")  //nolint:staticcheck // strerror(ENETUNREACH)
-	errBlackhole   = errors.New("Invalid argument")        //nolint:staticcheck // strerror(EINVAL)
-	errNoHost      = errors.New("No route to host")        //nolint:staticcheck // strerror(EHOSTUNREACH)
-	errProhibited  = errors.New("Permission denied")       //nolint:staticcheck // strerror(EACCES)
-	errTooLong     = errors.New("Message too long")        //nolint:staticcheck // strerror(EMSGSIZE)
-	errNotAllowed  = errors.New("Operation not permitted") //nolint:staticcheck // strerror(EPERM)
+	errUnreachable = said("Network is unreachable")
+	errBlackhole   = said("Invalid argument")
+	errNoHost      = said("No route to host")
+	errProhibited  = said("Permission denied")
+	errTooLong     = said("Message too long")
+	errNotAllowed  = said("Operation not permitted")
 )
 
 // lookup decides where a packet goes, asking the tables in the order of the policy rules.
@@ -308,7 +307,7 @@ func (n *Netns) addRoute(o host.Route, replace bool) error {
 		case l == nil:
 			return bad(errNoDevice(r.Dev))
 		case !l.up:
-			return bad(errors.New("Error: Device for nexthop is not up.")) //nolint:staticcheck // the text of ip
+			return bad(said("Error: Device for nexthop is not up."))
 		}
 		r.link = l
 	}
@@ -323,7 +322,7 @@ func (n *Netns) addRoute(o host.Route, replace bool) error {
 		return bad(errGateway(o.Via))
 	}
 	if o.Src.IsValid() && !n.isLocal(o.Src) {
-		return bad(errors.New("Error: Invalid prefsrc address.")) //nolint:staticcheck // the text of ip
+		return bad(said("Error: Invalid prefsrc address."))
 	}
 	t := st.table(o.Table)
 	for _, old := range t.bucket(o.Dst) {
@@ -341,7 +340,7 @@ func (n *Netns) addRoute(o host.Route, replace bool) error {
 
 func errGateway(via netip.Addr) error {
 	if via.Is4() {
-		return errors.New("Error: Nexthop has invalid gateway.") //nolint:staticcheck // the text of ip
+		return said("Error: Nexthop has invalid gateway.")
 	}
 	return errNoHost
 }
