@@ -33,7 +33,8 @@ type Link struct {
 	Type LinkType
 	// MTU in bytes, 68 to 65535 (RFC 791, and ETH_MAX_MTU).
 	MTU int
-	// MAC of this side; zero: the kernel draws one, and the text has none (addr_assign_type tells).
+	// MAC of this side; zero: the kernel draws one, and the text has none (addr_assign_type tells). Of a
+	// device: the backend remembers whether we set it, as it does for sysctls.
 	MAC    MAC
 	VLANID uint16 // 1 to 4094, of a vlan
 	Parent string // link that carries a vlan
@@ -70,9 +71,6 @@ func NewLink(l Link) (Link, error) {
 	}
 	if l.MTU < 68 || l.MTU > 65535 {
 		return bad(fmt.Errorf("MTU %d: want 68 to 65535", l.MTU))
-	}
-	if l.Type == LinkDevice && l.MAC != (MAC{}) {
-		return bad(fmt.Errorf("MAC %s: who makes the device gives it its address", l.MAC))
 	}
 	if l.MAC[0]&1 == 1 {
 		return bad(fmt.Errorf("MAC %s: a group address", l.MAC))

@@ -192,7 +192,7 @@ func (n *Netns) makeLink(o host.Link, peer host.Peer, peerNS *Netns) (*Link, err
 func (n *Netns) configure(l *Link, o host.Link) {
 	l.mtu, l.alias, l.guard = o.MTU, o.Alias, o.Guard
 	if o.MAC != (host.MAC{}) {
-		l.mac, l.macSet = packet.MAC(o.MAC), true
+		l.mac, l.macSet, l.macOur = packet.MAC(o.MAC), true, true
 	}
 	n.setUp(l, !o.Down)
 }
@@ -238,7 +238,7 @@ func (n *Netns) deleteOurLink(o host.Link) error {
 		return nil
 	}
 	if o.Type == host.LinkDevice || l.kind == kindHardware {
-		l.alias, l.guard = "", false
+		l.alias, l.guard, l.macOur = "", false, false
 		return nil
 	}
 	n.deleteLink(l)

@@ -14,7 +14,8 @@ import (
 // everything is one of each kind, in the order in which a Change would put them.
 var everything = []string{
 	"net.ipv4.ip_forward = 1",
-	"dev gw0 type device mtu 1450 up alias towtank:host guard",
+	"dev gw0 type device mtu 1450 address 0a:00:00:00:00:01 up alias towtank:host guard",
+	"dev eth0 type device mtu 1500 up alias towtank:uplink guard",
 	"dev eg0 type dummy mtu 1500 down alias towtank:egress",
 	"dev eth0.10 type vlan id 10 link eth0 mtu 1500 up alias towtank:vlan10",
 	"10.10.1.1/24 dev gw0 proto 116",

@@ -77,7 +77,7 @@ func (n *Netns) Dump() []datapath.Object {
 // object returns the link as it can be observed.
 func (l *Link) object() host.Link {
 	o := host.Link{Name: l.name, Type: l.kind, MTU: l.mtu, VLANID: l.vlan, Down: !l.up, Alias: l.alias, Guard: l.guard}
-	if l.macSet && l.kind != kindHardware {
+	if l.macOur || l.macSet && l.kind != kindHardware {
 		o.MAC = host.MAC(l.mac)
 	}
 	if l.parent != nil {

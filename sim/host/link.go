@@ -24,6 +24,7 @@ type Link struct {
 	kind   host.LinkType
 	mac    packet.MAC
 	macSet bool // given, not drawn (addr_assign_type)
+	macOur bool // of a device that somebody else made: set by Apply
 	mtu    int
 	up     bool
 	alias  string
