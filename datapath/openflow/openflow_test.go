@@ -208,19 +208,37 @@ func TestGroupRefusals(t *testing.T) {
 	}
 }
 
+// The lengths are those of the messages that ovs-ofctl 3.1 sent.
 func TestWireLen(t *testing.T) {
-	var buckets []Bucket
-	for i := range 700 {
-		buckets = append(buckets, Bucket{ID: uint32(i), Weight: 100, Actions: []Action{
-			Reg(3).Set(uint64(i)), Reg(4).Range(0, 15).Set(80), Reg(4).Range(16, 18).Set(2), Resubmit(12),
+	for text, want := range map[string]int{
+		"table=33,priority=1,reg4=0x20000/0x70000,actions=goto_table:35":                                                                                     96,
+		"table=70,priority=200,reg0=0x200000/0x200000,actions=output:reg1[]":                                                                                 120,
+		"table=40,priority=195,ip,nw_dst=10.10.1.0/24,actions=drop":                                                                                          88,
+		"table=30,priority=200,ipv6,actions=set_field:0x10000/0x70000->reg4,resubmit(,31),resubmit(,32),resubmit(,33)":                                       152,
+		"table=61,ct_state=+new+trk,ct_mark=0/0x20,ipv6,actions=ct(commit,table=70,zone=65510,exec(move:NXM_NX_REG0[0..3]->NXM_NX_CT_MARK[0..3]))":           160,
+		"table=2,priority=200,ipv6,in_port=32769,actions=NORMAL":                                                                                             112,
+		"table=35,tcp6,reg4=0x20050/0x7ffff,reg7=9,xxreg3=7,actions=ct(commit,table=40,zone=65510,nat(dst=[fd00::7]:80),exec(set_field:0x10/0x10->ct_mark))": 232,
+	} {
+		f, err := ParseFlow(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := f.WireLen(); n != want {
+			t.Errorf("%s: %d bytes, want %d", text, n, want)
+		}
+	}
+	spec := GroupSpec{ID: 9, Type: GroupSelect, SelectionMethod: "hash", HashFields: []Field{IPv6Src, UDPSrc, TCPSrc}}
+	for i := range 300 {
+		spec.Buckets = append(spec.Buckets, Bucket{ID: uint32(i), Weight: 100, Actions: []Action{
+			XXReg(3).SetMasked(Value{Lo: uint64(i)}, Ones(128)), Reg(4).Range(0, 15).Set(80), Resubmit(33),
 		}})
 	}
-	g, err := NewGroup(GroupSpec{ID: 1, Type: GroupSelect, Buckets: buckets})
+	g, err := NewGroup(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := g.WireLen(); n < 700*72 || n > MaxMessage {
-		t.Errorf("a group of 700 buckets has %d bytes, want it to fit a message", n)
+	if n := g.WireLen(); n != 21712 {
+		t.Errorf("the group has %d bytes, want 21712", n)
 	}
 }
 

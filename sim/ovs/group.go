@@ -73,17 +73,33 @@ func (r *run) selectBucket(g *group, rl *rule, table uint8) {
 		}
 		pick = g.live[n]
 	} else {
+		pick = g.pick(hash)
+	}
+	r.bucket(g, pick, rl, table, fmt.Sprintf(" of %d", len(g.live)))
+}
+
+// pick chooses a bucket by hash and weight. selection_method=hash mixes the bucket's id into the hash, as
+// OVS does: so two levels of groups choose independently of each other.
+func (g *group) pick(hash uint32) int {
+	buckets := g.g.Buckets()
+	if g.g.SelectionMethod() != "hash" {
 		at := hash % g.total
 		for _, i := range g.live {
-			w := uint32(g.g.Buckets()[i].Weight)
+			w := uint32(buckets[i].Weight)
 			if at < w {
-				pick = i
-				break
+				return i
 			}
 			at -= w
 		}
 	}
-	r.bucket(g, pick, rl, table, fmt.Sprintf(" of %d", len(g.live)))
+	best, bestScore := g.live[0], uint64(0)
+	for _, i := range g.live {
+		score := uint64(finish(mix(uint64(hash), uint64(buckets[i].ID)))&0xffff) * uint64(buckets[i].Weight)
+		if score > bestScore {
+			best, bestScore = i, score
+		}
+	}
+	return best
 }
 
 // bucket runs the actions of a bucket; what they change is undone after it, as OVS does.
