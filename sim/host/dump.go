@@ -207,7 +207,10 @@ func (a *address) show() string {
 	if a.Proto > protoStatic {
 		s += fmt.Sprintf(" proto %d", a.Proto)
 	}
-	return s + " " + a.link.name
+	if fam == "inet" {
+		s += " " + a.link.name
+	}
+	return s
 }
 
 func (a *address) scope() string {

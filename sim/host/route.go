@@ -268,7 +268,11 @@ func routeText(r *route) string {
 	if r == nil {
 		return "no route"
 	}
-	s := strings.Replace(r.Route.String(), " table 255", " table local", 1)
+	o := r.Route
+	if o.Dst.Addr().Is6() && o.Dev == "" {
+		o.Dev = "lo" // where IPv6 keeps routes that need no device
+	}
+	s := strings.Replace(o.String(), " table 255", " table local", 1)
 	switch r.Proto {
 	case protoKernel:
 		return strings.Replace(s, " proto 2", " proto kernel", 1)
