@@ -80,11 +80,8 @@ func (t *neighbours) remove(k neighKey) {
 }
 
 func (t *neighbours) flush(l *Link) {
-	for _, e := range t.sorted() {
-		if e.key.link == l {
-			t.remove(e.key)
-		}
-	}
+	maps.DeleteFunc(t.entries, func(k neighKey, _ *neighbour) bool { return k.link == l })
+	maps.DeleteFunc(t.pending, func(k neighKey, _ *neighbour) bool { return k.link == l })
 	maps.DeleteFunc(t.proxies, func(k neighKey, _ uint8) bool { return k.link == l })
 }
 
