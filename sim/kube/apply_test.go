@@ -110,12 +110,14 @@ func TestLoadBalancerStatus(t *testing.T) {
 	w.equal("given", w.service("lb").Status.LoadBalancer.Ingress[0].IP, "172.18.0.200")
 	w.apply(lb + `}`)
 	w.equal("kept", w.service("lb").Status.LoadBalancer.Ingress[0].IP, "172.18.0.200")
+	w.apply(lb + `, status: {loadBalancer: {}}}`)
+	w.equal("kept", w.service("lb").Status.LoadBalancer.Ingress[0].IP, "172.18.0.200")
 	w.equal("no new generation", w.service("lb").Generation, int64(1))
 	_, err := w.Patch(KindService, "default", "lb", []byte(`{"status":{"loadBalancer":{"ingress":[{"ip":"172.18.0.201"}]}}}`))
 	w.ok(err)
 	w.equal("patched", w.service("lb").Status.LoadBalancer.Ingress[0].IP, "172.18.0.201")
 	w.equal("no new generation", w.service("lb").Generation, int64(1))
-	if _, err = w.Patch(KindService, "default", "lb", []byte(`{"status":{"loadBalancer":{"ingress":[{"ip":"x"}]}}}`)); !IsInvalid(err) {
+	if _, err = w.Patch(KindService, "default", "lb", []byte(`{"status":{"loadBalancer":{"ingress":[{"ip":"x"}]}}}`)); !apierrors.IsInvalid(err) {
 		t.Errorf("a bad address in the status: %v", err)
 	}
 	_, err = w.Patch(KindService, "default", "lb", []byte(`{"spec":{"type":"ClusterIP"}}`))

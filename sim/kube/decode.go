@@ -150,7 +150,7 @@ func decodeJSON(data []byte, doc document, file string, invalid func(string, ...
 		problem.Line = lineOf(doc, problem.Field)
 		return nil, invalid(name, problem)
 	}
-	m := manifest{info: info, hasStatus: len(h.Status) > 0, doc: doc}
+	m := manifest{info: info, hasStatus: !emptyJSON(h.Status), doc: doc}
 	object := string(info.kind) + " " + name
 	var err error
 	if m.object, err = info.object(h.APIVersion[strings.LastIndexByte(h.APIVersion, '/')+1:]); err != nil {
@@ -173,6 +173,24 @@ func decodeJSON(data []byte, doc document, file string, invalid func(string, ...
 		m.givenIP = e.Spec.EgressIP != ""
 	}
 	return []manifest{m}, nil
+}
+
+// emptyJSON reports whether a value is absent or has only empty objects: the status that kubectl's dry
+// run and code generators write says nothing.
+func emptyJSON(data json.RawMessage) bool {
+	var v any
+	if len(data) == 0 || json.Unmarshal(data, &v) != nil {
+		return true
+	}
+	var empty func(v any) bool
+	empty = func(v any) bool {
+		m, ok := v.(map[string]any)
+		for _, sub := range m {
+			ok = ok && empty(sub)
+		}
+		return ok || v == nil
+	}
+	return empty(v)
 }
 
 // headerKind returns the kind that a manifest names, or what is wrong.

@@ -42,6 +42,8 @@ type index struct {
 	slicesByService sets
 	// owned has what an object owns by its UID: kind and key.
 	owned map[types.UID]map[ownedKey]struct{}
+	// siblings counts the Pods on each node by the UID of their controller.
+	siblings map[types.UID]map[string]int
 	// daemonSets has all DaemonSets, unbound the Pods without a node.
 	daemonSets, unbound set
 }
@@ -54,7 +56,7 @@ type ownedKey struct {
 func newIndex() index {
 	return index{
 		podsByLabel: make(sets), podsByNode: make(sets), servicesByPair: make(sets), slicesByService: make(sets),
-		owned: make(map[types.UID]map[ownedKey]struct{}), daemonSets: make(set), unbound: make(set),
+		owned: make(map[types.UID]map[ownedKey]struct{}), siblings: make(map[types.UID]map[string]int), daemonSets: make(set), unbound: make(set),
 	}
 }
 
@@ -183,12 +185,18 @@ func isWorkload(k Kind) bool {
 }
 
 func (c *Cluster) indexPod(key string, old, pod *corev1.Pod, gone bool) {
+	if endpointChanged(old, pod, gone) {
+		if old != nil {
+			c.dirtyServicesOf(old)
+		}
+		c.dirtyServicesOf(pod)
+	}
 	if old != nil {
 		pairs(old.Namespace, old.Labels, func(p string) { c.index.podsByLabel.remove(p, key) })
 		if old.Spec.NodeName != "" {
 			c.index.podsByNode.remove(old.Spec.NodeName, key)
+			c.countSibling(old, -1)
 		}
-		c.dirtyServicesOf(old)
 	}
 	delete(c.index.unbound, key)
 	if gone {
@@ -197,11 +205,41 @@ func (c *Cluster) indexPod(key string, old, pod *corev1.Pod, gone bool) {
 	pairs(pod.Namespace, pod.Labels, func(p string) { c.index.podsByLabel.add(p, key) })
 	if pod.Spec.NodeName != "" {
 		c.index.podsByNode.add(pod.Spec.NodeName, key)
+		c.countSibling(pod, 1)
 	} else {
 		c.index.unbound[key] = struct{}{}
 		c.dirty.schedule = true
 	}
-	c.dirtyServicesOf(pod)
+}
+
+// countSibling counts a Pod that is on a node with those of its controller.
+func (c *Cluster) countSibling(pod *corev1.Pod, n int) {
+	ref := metav1.GetControllerOf(pod)
+	if ref == nil {
+		return
+	}
+	byNode := c.index.siblings[ref.UID]
+	if byNode == nil {
+		byNode = make(map[string]int)
+		c.index.siblings[ref.UID] = byNode
+	}
+	if byNode[pod.Spec.NodeName] += n; byNode[pod.Spec.NodeName] == 0 {
+		delete(byNode, pod.Spec.NodeName)
+	}
+	if len(byNode) == 0 {
+		delete(c.index.siblings, ref.UID)
+	}
+}
+
+// endpointChanged reports whether a write of a Pod may matter to a Service: most do not, and each
+// that does costs a walk over the Service's Pods.
+func endpointChanged(old, pod *corev1.Pod, gone bool) bool {
+	if old == nil || gone {
+		return len(pod.Status.PodIPs) > 0
+	}
+	return !slices.Equal(old.Status.PodIPs, pod.Status.PodIPs) || old.Status.Phase != pod.Status.Phase || isReady(old) != isReady(pod) ||
+		(old.DeletionTimestamp == nil) != (pod.DeletionTimestamp == nil) || old.Spec.NodeName != pod.Spec.NodeName ||
+		old.UID != pod.UID || !maps.Equal(old.Labels, pod.Labels)
 }
 
 // dirtyServicesOf marks the Services that select a Pod.

@@ -1,11 +1,11 @@
 package kube
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -53,25 +53,19 @@ func (e *InvalidError) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Status is the error as a client of the API gets it.
-func (e *InvalidError) Status() *apierrors.StatusError {
-	kind, name, _ := strings.Cut(e.Object, " ")
+// Status makes the error one of the API's: apierrors.IsInvalid is true of it.
+func (e *InvalidError) Status() metav1.Status {
+	kind, key, _ := strings.Cut(e.Object, " ")
 	gk := schema.GroupKind{Kind: kind}
 	if info := kindByName[Kind(kind)]; info != nil {
 		gk.Group = info.group
 	}
-	_, name = splitKey(name)
+	_, name := splitKey(key)
 	var list field.ErrorList
 	for _, p := range e.Problems {
 		list = append(list, field.Invalid(field.NewPath(p.Field), "", p.Text))
 	}
-	return apierrors.NewInvalid(gk, name, list)
-}
-
-// IsInvalid reports whether an error says that an object is not valid.
-func IsInvalid(err error) bool {
-	var e *InvalidError
-	return errors.As(err, &e) || apierrors.IsInvalid(err)
+	return apierrors.NewInvalid(gk, name, list).Status()
 }
 
 // problems collects what is wrong with an object.

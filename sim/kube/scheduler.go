@@ -15,12 +15,18 @@ import (
 // schedulePods gives every Pod without a node one that is ready and that it selects: the node with
 // the fewest Pods of the same owner, then with the fewest Pods, then the oldest.
 func (c *Cluster) schedulePods() {
+	var nodes []*corev1.Node
+	for _, key := range c.tables[KindNode].keys() {
+		if node, ok := get[*corev1.Node](c, KindNode, key); ok {
+			nodes = append(nodes, node)
+		}
+	}
 	for _, key := range c.index.unbound.sorted() {
 		pod, ok := get[*corev1.Pod](c, KindPod, key)
 		if !ok || pod.DeletionTimestamp != nil {
 			continue
 		}
-		if node := c.nodeFor(pod); node != "" {
+		if node := c.nodeFor(pod, nodes); node != "" {
 			c.bind(key, node)
 		}
 	}
@@ -35,17 +41,19 @@ func (c *Cluster) bind(key, node string) {
 	})
 }
 
-func (c *Cluster) nodeFor(pod *corev1.Pod) string {
+func (c *Cluster) nodeFor(pod *corev1.Pod, nodes []*corev1.Node) string {
 	type candidate struct {
 		name         string
 		siblings     int
 		pods         int
 		creationRank string
 	}
-	siblings := c.siblingsByNode(pod)
+	var siblings map[string]int
+	if ref := metav1.GetControllerOf(pod); ref != nil {
+		siblings = c.index.siblings[ref.UID]
+	}
 	var best *candidate
-	for _, key := range c.tables[KindNode].keys() {
-		node, _ := get[*corev1.Node](c, KindNode, key)
+	for _, node := range nodes {
 		if node.Spec.Unschedulable || !nodeReady(node) || !selectsNode(&pod.Spec, node) {
 			continue
 		}
@@ -58,19 +66,6 @@ func (c *Cluster) nodeFor(pod *corev1.Pod) string {
 		return ""
 	}
 	return best.name
-}
-
-// siblingsByNode counts the Pods of the same controller on each node.
-func (c *Cluster) siblingsByNode(pod *corev1.Pod) map[string]int {
-	n := make(map[string]int)
-	if ref := metav1.GetControllerOf(pod); ref != nil {
-		for k := range c.index.owned[ref.UID] {
-			if p, ok := get[*corev1.Pod](c, KindPod, k.key); ok && k.kind == KindPod && p.Spec.NodeName != "" {
-				n[p.Spec.NodeName]++
-			}
-		}
-	}
-	return n
 }
 
 // selectsNode reports whether nodeSelector and the required node affinity of a Pod take a node.

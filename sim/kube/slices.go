@@ -3,6 +3,7 @@ package kube
 import (
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -82,6 +83,8 @@ type packer struct {
 	managedBy string
 	owner     []metav1.OwnerReference
 	groups    []*sliceGroup
+	// byPorts finds a group without comparing all their ports.
+	byPorts map[string]*sliceGroup
 }
 
 // sliceGroup is the endpoints that may share a slice: of one family, with the same ports.
@@ -92,12 +95,20 @@ type sliceGroup struct {
 }
 
 func (p *packer) group(family corev1.IPFamily, ports []discoveryv1.EndpointPort) *sliceGroup {
-	for _, g := range p.groups {
-		if g.family == family && apiequality.Semantic.DeepEqual(g.ports, ports) {
-			return g
-		}
+	var key strings.Builder
+	key.WriteString(string(family))
+	for i := range ports {
+		q := &ports[i]
+		fmt.Fprintf(&key, " %s/%s/%d/%s", *q.Name, *q.Protocol, *q.Port, ptr.Deref(q.AppProtocol, ""))
+	}
+	if g := p.byPorts[key.String()]; g != nil {
+		return g
+	}
+	if p.byPorts == nil {
+		p.byPorts = make(map[string]*sliceGroup)
 	}
 	g := &sliceGroup{family: family, ports: ports}
+	p.byPorts[key.String()] = g
 	p.groups = append(p.groups, g)
 	return g
 }
@@ -265,7 +276,7 @@ func (p *packer) packGroup(g *sliceGroup, existing []*discoveryv1.EndpointSlice,
 				continue
 			}
 			delete(wanted, endpointID(e))
-			pl.changed = pl.changed || !apiequality.Semantic.DeepEqual(e, w)
+			pl.changed = pl.changed || !sameEndpoint(&e, &w)
 			pl.endpoints = append(pl.endpoints, w)
 		}
 		plans = append(plans, pl)
@@ -299,9 +310,22 @@ func (p *packer) packGroup(g *sliceGroup, existing []*discoveryv1.EndpointSlice,
 		}
 		if pl.slice != nil {
 			taken[pl.slice] = true
+			if !pl.changed && maps.Equal(pl.slice.Labels, p.labels()) {
+				continue
+			}
 		}
 		p.write(pl.slice, g, pl.endpoints)
 	}
+}
+
+// sameEndpoint compares two endpoints of one ID; it is much faster than reflection.
+func sameEndpoint(a, b *discoveryv1.Endpoint) bool {
+	return ptr.Equal(a.Conditions.Ready, b.Conditions.Ready) && ptr.Equal(a.Conditions.Serving, b.Conditions.Serving) &&
+		ptr.Equal(a.Conditions.Terminating, b.Conditions.Terminating) &&
+		ptr.Equal(a.NodeName, b.NodeName) && ptr.Equal(a.Zone, b.Zone) && ptr.Equal(a.Hostname, b.Hostname) &&
+		slices.Equal(a.Addresses, b.Addresses) && ptr.Equal(a.TargetRef, b.TargetRef) &&
+		(a.Hints == b.Hints || a.Hints != nil && b.Hints != nil &&
+			slices.Equal(a.Hints.ForZones, b.Hints.ForZones) && slices.Equal(a.Hints.ForNodes, b.Hints.ForNodes))
 }
 
 // endpointID tells whether two endpoints are the same one in two states.

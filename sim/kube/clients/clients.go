@@ -6,7 +6,6 @@ package clients
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -95,7 +94,7 @@ func (cl *Clients) react(action testing.Action) (handled bool, ret runtime.Objec
 		return true, nil, fmt.Errorf("%s of %s is not modelled", action.GetVerb(), kind.Resource().Resource)
 	}
 	if err != nil {
-		return true, nil, asStatus(err)
+		return true, nil, err
 	}
 	return true, ret.DeepCopyObject(), nil
 }
@@ -120,15 +119,6 @@ func (cl *Clients) patch(kind kube.Kind, a testing.PatchActionImpl) (runtime.Obj
 		return nil, err
 	}
 	return cl.c.Patch(kind, a.Namespace, a.Name, data)
-}
-
-// asStatus turns validation errors into what clients of an API server get.
-func asStatus(err error) error {
-	var invalid *kube.InvalidError
-	if errors.As(err, &invalid) {
-		return invalid.Status()
-	}
-	return err
 }
 
 func inNamespace(o runtime.Object, ns string) runtime.Object {
