@@ -7,8 +7,14 @@ func TestDistance(t *testing.T) {
 		a, b string
 		want int
 	}{
-		{"", "", 0}, {"a", "", 1}, {"", "abc", 3}, {"probe", "probe", 0}, {"prob", "probe", 1},
-		{"porbe", "probe", 1}, {"settel", "settle", 1}, {"kitten", "sitting", 3},
+		{"", "", 0},
+		{"a", "", 1},
+		{"", "abc", 3},
+		{"probe", "probe", 0},
+		{"prob", "probe", 1},
+		{"porbe", "probe", 1},
+		{"settel", "settle", 1},
+		{"kitten", "sitting", 3},
 	} {
 		if got := Distance(c.a, c.b); got != c.want {
 			t.Errorf("Distance(%q, %q) = %d, want %d", c.a, c.b, got, c.want)

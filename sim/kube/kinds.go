@@ -212,7 +212,7 @@ func kindOf(o runtime.Object) (*kindInfo, error) {
 		k = KindService
 	case *discoveryv1.EndpointSlice:
 		k = KindEndpointSlice
-	case *corev1.Endpoints:
+	case *legacyEndpoints:
 		k = KindEndpoints
 	case *corev1.Pod:
 		k = KindPod
@@ -254,7 +254,7 @@ func spec(o object) any {
 		return &o.Spec
 	case *discoveryv1.EndpointSlice:
 		return []any{o.Endpoints, o.Ports}
-	case *corev1.Endpoints:
+	case *legacyEndpoints:
 		return o.Subsets
 	case *corev1.Pod:
 		return &o.Spec

@@ -10,6 +10,11 @@ import (
 	"k8s.io/utils/ptr"
 )
 
+// legacyEndpoints is the API that EndpointSlices replaced: deprecated, and still served and written.
+//
+//lint:ignore SA1019 clusters have such objects, so the simulated one takes them
+type legacyEndpoints = corev1.Endpoints
+
 // syncMirror makes EndpointSlices of the Endpoints that somebody wrote for a Service without
 // selector, as kube-controller-manager's mirroring controller does.
 func (c *Cluster) syncMirror(key string) {
@@ -20,7 +25,7 @@ func (c *Cluster) syncMirror(key string) {
 		(&packer{c: c, svc: gone, managedBy: managedByMirror}).pack(nil)
 		return
 	}
-	endpoints, ok := get[*corev1.Endpoints](c, KindEndpoints, key)
+	endpoints, ok := get[*legacyEndpoints](c, KindEndpoints, key)
 	p := &packer{c: c, svc: svc, managedBy: managedByMirror}
 	if !ok || len(svc.Spec.Selector) > 0 || endpoints.Labels[discoveryv1.LabelSkipMirror] == "true" {
 		p.pack(nil)
@@ -97,14 +102,14 @@ func (c *Cluster) SetEndpoints(namespace, service string, endpoints []SliceEndpo
 		return c.tables[KindService].info.notFound(service)
 	}
 	if len(svc.Spec.Selector) > 0 {
-		return fmt.Errorf("Service %s/%s: its selector gives it its endpoints", namespace, service)
+		return fmt.Errorf("endpoints of Service %s/%s: its selector gives it its endpoints", namespace, service)
 	}
 	ports := []discoveryv1.EndpointPort{}
 	for i := range svc.Spec.Ports {
 		sp := &svc.Spec.Ports[i]
 		number, ok := targetPort(sp, &corev1.Pod{})
 		if !ok {
-			return fmt.Errorf("Service %s/%s: spec.ports[%d].targetPort: found the name %q, allowed: a number", namespace, service, i, sp.TargetPort.StrVal)
+			return fmt.Errorf("endpoints of Service %s/%s: spec.ports[%d].targetPort: found the name %q, allowed: a number", namespace, service, i, sp.TargetPort.StrVal)
 		}
 		ports = append(ports, discoveryv1.EndpointPort{
 			Name: ptr.To(sp.Name), Protocol: ptr.To(sp.Protocol), Port: ptr.To(number), AppProtocol: sp.AppProtocol,

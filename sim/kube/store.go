@@ -209,7 +209,7 @@ func (c *Cluster) current(o runtime.Object) (*table, object, error) {
 	}
 	if uid := typed.GetUID(); uid != "" && uid != old.GetUID() {
 		return nil, nil, apierrors.NewConflict(info.resource(), typed.GetName(),
-			fmt.Errorf("Precondition failed: UID in precondition: %s, UID in object meta: %s", uid, old.GetUID()))
+			fmt.Errorf("precondition failed: UID in precondition: %s, UID in object meta: %s", uid, old.GetUID()))
 	}
 	if v := typed.GetResourceVersion(); v != "" && v != old.GetResourceVersion() {
 		return nil, nil, apierrors.NewConflict(info.resource(), typed.GetName(), errModified)

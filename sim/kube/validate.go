@@ -86,7 +86,7 @@ func (c *Cluster) admit(info *kindInfo, old, o object) []Problem {
 	case *discoveryv1.EndpointSlice:
 		was, _ := old.(*discoveryv1.EndpointSlice)
 		admitSlice(was, o, p)
-	case *corev1.Endpoints:
+	case *legacyEndpoints:
 		admitEndpoints(o, p)
 	case *appsv1.Deployment:
 		o.Spec.Replicas = ptr.To(ptr.Deref(o.Spec.Replicas, 1))
@@ -306,7 +306,7 @@ func admitSlice(old, s *discoveryv1.EndpointSlice, p *problems) {
 	}
 }
 
-func admitEndpoints(e *corev1.Endpoints, p *problems) {
+func admitEndpoints(e *legacyEndpoints, p *problems) {
 	for i := range e.Subsets {
 		s := &e.Subsets[i]
 		for j, a := range slices.Concat(s.Addresses, s.NotReadyAddresses) {
