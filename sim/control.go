@@ -17,16 +17,23 @@ const notReadyAfter = 40 * time.Second
 
 // AgentOp starts, stops, kills, restarts, pauses or resumes the agent of a node.
 func (w *World) AgentOp(n *Node, op string) error {
+	start := func() {
+		if n == w.control {
+			w.startController()
+		} else {
+			w.startAgent(n)
+		}
+	}
 	switch op {
 	case "start":
-		w.startAgent(n)
+		start()
 	case "stop":
 		w.stopAgent(n)
 	case "kill":
 		w.killAgent(n, "by the scenario")
 	case "restart":
 		w.stopAgent(n)
-		w.startAgent(n)
+		start()
 	case "pause":
 		w.pauseAgent(n, true)
 	case "resume":
@@ -177,18 +184,21 @@ func (w *World) UnusedFaults() []string {
 // SetSkew puts the clock of a node's agent ahead.
 func (w *World) SetSkew(n *Node, skew time.Duration) { n.skew = int64(skew) }
 
-// Watch holds, closes or releases the watches of a client (a node, or the controller).
-func (w *World) Watch(client, op string, kinds []kube.Kind, count int) error {
+// Watch holds, closes or releases watches of a node's agent, or of the controller.
+func (w *World) Watch(n *Node, op string, kinds []kube.Kind, count int) error {
 	if len(kinds) == 0 {
 		kinds = agentKinds
+		if n == w.control {
+			kinds = controllerKinds
+		}
 	}
 	switch op {
 	case "hold":
-		w.Kube.HoldWatch(client, kinds...)
+		w.Kube.HoldWatch(n.name, kinds...)
 	case "close":
-		w.Kube.CloseWatch(client, kinds...)
+		w.Kube.CloseWatch(n.name, kinds...)
 	case "release":
-		w.Kube.ReleaseWatch(client, count, kinds...)
+		w.Kube.ReleaseWatch(n.name, count, kinds...)
 		w.pump()
 	default:
 		return fmt.Errorf("watch %s: want hold, close or release", op)

@@ -100,9 +100,6 @@ func (w *World) AddExternal(c ExternalConfig) (*External, error) {
 			}
 		}
 	}
-	if len(w.nodeOrder) > 0 {
-		x.next = w.nodeOrder[0]
-	}
 	if c.Next != "" {
 		if x.next = w.nodes[c.Next]; x.next == nil {
 			return nil, fmt.Errorf("external %s: node %s does not exist", c.Name, c.Next)
@@ -265,11 +262,20 @@ func (w *World) onFrame(from string, p *packet.Packet) {
 	}
 }
 
+// nextHop returns the node that the host sends to what nobody on its link answers for; nil if there is
+// no node.
+func (x *External) nextHop() *Node {
+	if x.next == nil && len(x.world.nodeOrder) > 0 {
+		return x.world.nodeOrder[0]
+	}
+	return x.next
+}
+
 // prepare gives an external host a route to an address of its own subnet that nobody there answers
 // for: it goes to the host's next hop (load-balancer addresses).
 func (x *External) prepare(dst netip.Addr, next *Node) error {
 	if next == nil {
-		next = x.next
+		next = x.nextHop()
 	}
 	if next == nil {
 		return nil

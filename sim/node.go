@@ -185,6 +185,7 @@ func (n *Node) output(port uint32, p *packet.Packet) {
 	if st == nil {
 		return
 	}
+	n.world.traffic.leftSwitch(p)
 	if st.Type == "internal" {
 		n.ns.Receive(st.Name, p)
 		return

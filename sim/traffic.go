@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"net/netip"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"towtank/sim/host"
+	"towtank/sim/kube"
 	"towtank/sim/packet"
 )
 
@@ -71,7 +74,9 @@ type traffic struct {
 	next  uint64
 	ports map[string]uint16 // next source port by source name
 	cur   *flight
-	conns map[string]*Conn
+	// given counts the addresses of endpoints, and endpointNS answers for them.
+	given      int
+	endpointNS *host.Netns
 }
 
 // flight is the packet that is under way.
@@ -79,10 +84,12 @@ type flight struct {
 	id      uint64
 	result  *Result
 	reached bool // the receiver got it: what leaves now is the answer
+	// switched is set once it left a switch.
+	switched bool
 }
 
 func newTraffic(w *World) *traffic {
-	return &traffic{w: w, ports: map[string]uint16{}, conns: map[string]*Conn{}}
+	return &traffic{w: w, ports: map[string]uint16{}}
 }
 
 // server returns what a process does that serves a port: it answers, and notes what it saw.
@@ -108,6 +115,13 @@ func (t *traffic) left(from string, p *packet.Packet) {
 		f.result.ReplyVia = from
 	} else {
 		f.result.Via = from
+	}
+}
+
+// leftSwitch hears of a packet that leaves a switch by a port.
+func (t *traffic) leftSwitch(p *packet.Packet) {
+	if f := t.cur; f != nil && p.Trace == f.id {
+		f.switched = true
 	}
 }
 
@@ -370,4 +384,62 @@ func (w *World) PodSource(key string) (*Source, error) {
 		}
 	}
 	return src, nil
+}
+
+// Shape sets size and don't-fragment of the packets that follow.
+func (c *Conn) Shape(size int, df bool) { c.flow.Size, c.flow.DF = size, df }
+
+// endpointHost is the machine that answers for the endpoints of Services without selector.
+const endpointHost = "endpoints"
+
+// endpointAddress returns the i-th address of such endpoints, in a part of the nodes' subnet that
+// nothing else uses: 172.18.128.0 and fd00:18::1:0 up.
+func endpointAddress(i int, v6 bool) netip.Addr {
+	if v6 {
+		b := netip.MustParseAddr("fd00:18::1:0").As16()
+		b[13], b[14], b[15] = byte(1+i>>16), byte(i>>8), byte(i)
+		return netip.AddrFrom16(b)
+	}
+	return netip.AddrFrom4([4]byte{172, 18, byte(128 + i>>8), byte(i)})
+}
+
+// maxEndpoints is how many addresses there are for endpoints.
+const maxEndpoints = 32000
+
+// endpoints gives a Service without selector endpoints that answer, spread over nodes in turn.
+func (t *traffic) endpoints(namespace, service string, count int, on []*Node) error {
+	w := t.w
+	if count < 0 || t.given+count > maxEndpoints {
+		return fmt.Errorf("endpoints of %s/%s: %d: there are %d addresses left", namespace, service, count, maxEndpoints-t.given)
+	}
+	o, err := w.Kube.Get(kube.KindService, namespace, service)
+	if err != nil {
+		return err
+	}
+	svc, _ := o.(*corev1.Service)
+	if t.endpointNS == nil {
+		t.endpointNS = host.New(host.Config{Name: endpointHost, Now: w.queue.Now, Queue: w.packets})
+		w.attach(endpointHost, t.endpointNS, 0, nil)
+	}
+	var list []kube.SliceEndpoint
+	for i := range count {
+		for _, f := range svc.Spec.IPFamilies {
+			a := endpointAddress(t.given+i, f == corev1.IPv6Protocol)
+			if err := t.endpointNS.AddAddress(Uplink, netip.PrefixFrom(a, w.bitsOf(a))); err != nil {
+				return err
+			}
+			list = append(list, kube.SliceEndpoint{IP: a, Node: on[i%len(on)].name})
+		}
+	}
+	t.given += count
+	for _, p := range svc.Spec.Ports {
+		proto, port := protoOf(p.Protocol), uint16(p.TargetPort.IntVal)
+		if port == 0 {
+			port = uint16(p.Port)
+		}
+		t.endpointNS.Listen(proto, port, func(in *packet.Packet) *packet.Packet {
+			return t.server(in.Dst.String(), proto, port)(in)
+		})
+	}
+	return w.Kube.SetEndpoints(namespace, service, list)
 }

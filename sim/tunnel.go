@@ -52,6 +52,7 @@ func (t *tunnels) send(_ *ovs.PortState, p *packet.Packet, dst, src netip.Addr, 
 	if !dst.IsValid() || dst.IsUnspecified() {
 		return // flooded to a port without a fixed end: it goes nowhere
 	}
+	n.world.traffic.leftSwitch(p)
 	now := n.world.queue.Now()
 	last, known := t.used[dst]
 	if known && now.Sub(last) > tunnelIdle {

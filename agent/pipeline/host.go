@@ -193,7 +193,9 @@ func (n *Node) EgressRules(l *List, ip netip.Addr, mark uint8) {
 
 // EgressAddress adds the address itself, on the link that it is served on.
 func (n *Node) EgressAddress(l *List, ip netip.Addr) {
-	a, err := host.NewAddress(host.Address{Prefix: single(ip), Link: n.Cfg.Uplink})
+	// A deprecated IPv6 address is never chosen as a source by itself: of two addresses on the link the
+	// node's own must stay the one (RFC 6724, rule 3 before rule 8).
+	a, err := host.NewAddress(host.Address{Prefix: single(ip), Link: n.Cfg.Uplink, Deprecated: ip.Is6()})
 	Add(l, a, err)
 }
 

@@ -1,0 +1,132 @@
+package scenarios
+
+import (
+	"fmt"
+	"strings"
+
+	"towtank/scenarios/lang"
+	"towtank/sim"
+	"towtank/sim/kube"
+)
+
+// faults does what goes wrong.
+func (r *Runner) faults(st lang.Step) error {
+	w := r.World
+	call := func(err error) error {
+		if err != nil {
+			return errCall{err}
+		}
+		return nil
+	}
+	switch t := st.(type) {
+	case lang.Agent:
+		return r.each(t.Node, func(n *sim.Node) error { return w.AgentOp(n, t.Op) })
+	case lang.OVS:
+		return r.each(t.Node, func(n *sim.Node) error { return w.OVSOp(n, t.Op) })
+	case lang.NodeDown:
+		return r.each(t.Node, func(n *sim.Node) error { w.NodeDown(n, t.Silent); return nil })
+	case lang.NodeUp:
+		return r.each(t.Node, func(n *sim.Node) error { return w.NodeUp(n, t.IPs) })
+	case lang.Partition:
+		var groups [][]string
+		for _, g := range t.Groups {
+			var names []string
+			for _, ref := range g {
+				name := ref.Name
+				if ref.Owner.IsValid() {
+					n, err := r.node(ref)
+					if err != nil {
+						return errCall{err}
+					}
+					name = n.Name()
+				}
+				names = append(names, name)
+			}
+			groups = append(groups, names)
+		}
+		return call(w.SetPartition(groups))
+	case lang.Heal:
+		w.Heal()
+	case lang.Loss:
+		return call(w.SetLoss(t.A.Name, t.B.Name, t.Percent))
+	case lang.Clock:
+		return r.each(t.Node, func(n *sim.Node) error { w.SetSkew(n, t.Skew); return nil })
+	case lang.Watch:
+		var kinds []kube.Kind
+		for _, k := range t.Kinds {
+			kind, err := kube.KindNamed(k)
+			if err != nil {
+				return errCall{err}
+			}
+			kinds = append(kinds, kind)
+		}
+		return r.each(t.Node, func(n *sim.Node) error { return w.Watch(n, t.Op, kinds, t.Count) })
+	case lang.Fail:
+		return r.each(t.Node, func(n *sim.Node) error {
+			if t.Clear {
+				w.ClearFaults(n)
+				return nil
+			}
+			w.AddFault(n, sim.Fault{Effect: t.Effect, Skip: t.Skip, Count: t.Count, Mode: sim.FaultMode(t.Mode)})
+			return nil
+		})
+	}
+	return nil
+}
+
+// each does something to one node, or to all.
+func (r *Runner) each(ref lang.NodeRef, do func(*sim.Node) error) error {
+	list, err := r.nodesOf(ref)
+	if err != nil {
+		return errCall{err}
+	}
+	for _, n := range list {
+		if err := do(n); err != nil {
+			return errCall{err}
+		}
+	}
+	return nil
+}
+
+// host has somebody type a command.
+func (r *Runner) host(st lang.Step, s *Step) error {
+	switch t := st.(type) {
+	case lang.HostAddress:
+		n, err := r.node(t.Node)
+		if err != nil {
+			return errCall{err}
+		}
+		ip := "ip"
+		if t.IP.Is6() {
+			ip = "ip -6"
+		}
+		return r.typed(s, n.Name(), func() (string, error) {
+			return r.World.Exec(n, fmt.Sprintf("%s addr %s %s dev %s", ip, t.Op, prefixOf(t.IP, t.Bits), sim.Uplink))
+		})
+	case lang.Host:
+		if !t.Pod.IsZero() {
+			key, err := r.podKey(t.Pod)
+			if err != nil {
+				return errCall{err}
+			}
+			return r.typed(s, key, func() (string, error) { return r.World.ExecPod(key, t.Text) })
+		}
+		n, err := r.node(t.Node)
+		if err != nil {
+			return errCall{err}
+		}
+		return r.typed(s, n.Name(), func() (string, error) { return r.World.Exec(n, t.Text) })
+	}
+	return nil
+}
+
+func (r *Runner) typed(s *Step, who string, run func() (string, error)) error {
+	out, err := run()
+	if err != nil {
+		return callErrorf("on %s: %w", who, err)
+	}
+	if out = strings.TrimRight(out, "\n"); out != "" {
+		s.Outcome, s.Text2 = Info, out
+	}
+	return nil
+}

@@ -1,0 +1,232 @@
+package scenarios
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"towtank/scenarios/lang"
+	"towtank/sim"
+	"towtank/sim/kube"
+)
+
+// look compares objects, Events, writes and dumps with what is expected, and shows traces and dumps.
+func (r *Runner) look(st lang.Step, s *Step) error {
+	switch t := st.(type) {
+	case lang.ExpectOwner:
+		return r.expectOwner(t, s)
+	case lang.ExpectStatus:
+		return r.expectStatus(t, s)
+	case lang.ExpectEvent:
+		return r.expectEvent(t, s)
+	case lang.ExpectWrites:
+		return r.expectWrites(t, s)
+	case lang.ExpectClean:
+		return r.each(t.Node, func(n *sim.Node) error {
+			for _, why := range r.check.Clean(n) {
+				s.fail("%s: %s", n.Name(), why)
+			}
+			return nil
+		})
+	case lang.ExpectObjects:
+		return r.each(t.Node, func(n *sim.Node) error {
+			objs := n.ObjectsOf(unitMatch(t.Unit))
+			s.Got.Value = fmt.Sprint(len(objs))
+			if len(objs) != t.Count {
+				var text []string
+				for _, o := range objs[:min(len(objs), 20)] {
+					text = append(text, o.Key().String())
+				}
+				s.fail("%s: want %d objects of %s/%s, got %d\n%s", n.Name(), t.Count, t.Unit.Kind, t.Unit, len(objs), strings.Join(text, "\n"))
+			}
+			return nil
+		})
+	case lang.ExpectDump:
+		return r.each(t.Node, func(n *sim.Node) error {
+			has := strings.Contains(r.World.DumpText(n, t.Where), t.Text)
+			if has == t.Lacks {
+				s.fail("%s: the dump of the %s %s %q", n.Name(), t.Where, map[bool]string{true: "has", false: "lacks"}[has], t.Text)
+			}
+			return nil
+		})
+	case lang.Trace:
+		f, err := r.flow(t.From, t.To, t.Flow)
+		if err != nil {
+			return r.soft(s, err)
+		}
+		s.Outcome, s.Trace = Info, r.trace(f)
+		return nil
+	case lang.Dump:
+		s.Outcome = Info
+		return r.each(t.Node, func(n *sim.Node) error {
+			s.Text2 += r.World.DumpText(n, t.What)
+			return nil
+		})
+	}
+	return callErrorf("%s is not known to the runner", st.Command())
+}
+
+func (r *Runner) expectOwner(t lang.ExpectOwner, s *Step) error {
+	holders := r.World.Holders(t.IP)
+	s.Want = map[string]string{"node": t.Node.String()}
+	s.Got.Value = strings.Join(holders, ",")
+	switch {
+	case t.Node.Name == lang.NoNode:
+		if len(holders) > 0 {
+			s.fail("want no node to hold %s, but %s does", t.IP, strings.Join(holders, ", "))
+		}
+	case t.Node.Name == lang.AnyNode:
+		if len(holders) != 1 {
+			s.fail("want exactly one node to hold %s, got %d: %s", t.IP, len(holders), strings.Join(holders, ", "))
+		}
+	default:
+		n, err := r.node(t.Node)
+		if err != nil {
+			return errCall{err}
+		}
+		if len(holders) != 1 || holders[0] != n.Name() {
+			s.fail("want %s on %s alone, got: %s", t.IP, n.Name(), orNobody(holders))
+		}
+	}
+	return nil
+}
+
+func orNobody(list []string) string {
+	if len(list) == 0 {
+		return "nobody"
+	}
+	return strings.Join(list, ", ")
+}
+
+func (r *Runner) expectStatus(t lang.ExpectStatus, s *Step) error {
+	k, err := kube.KindNamed(t.Object.Kind)
+	if err != nil {
+		return errCall{err}
+	}
+	objs, err := r.objectsNamed(k, t.Object)
+	if err != nil {
+		return err
+	}
+	matching := 0
+	var firstWhy string
+	for _, o := range objs {
+		why := ""
+		for _, f := range t.Fields {
+			got, err := kube.Field(o, f.Path)
+			if err != nil {
+				return errCall{err}
+			}
+			in := slices.Contains(f.Of, got)
+			if in == f.Not {
+				op := "="
+				if f.Not {
+					op = "!="
+				}
+				why = fmt.Sprintf("want %s%s%s, got %q", f.Path, op, strings.Join(f.Of, "|"), got)
+				break
+			}
+		}
+		if why == "" {
+			matching++
+		} else if firstWhy == "" {
+			firstWhy = why
+		}
+	}
+	s.Got.Value = fmt.Sprintf("%d of %d", matching, len(objs))
+	switch {
+	case t.Count != nil && matching != *t.Count:
+		s.fail("want %d matching objects, got %d of %d; %s", *t.Count, matching, len(objs), firstWhy)
+	case t.Count == nil && (matching < len(objs) || len(objs) == 0):
+		if len(objs) == 0 {
+			firstWhy = fmt.Sprintf("there is no %s %s", t.Object.Kind, t.Object)
+		}
+		s.fail("%s", firstWhy)
+	}
+	return nil
+}
+
+func (r *Runner) objectsNamed(k kube.Kind, ref lang.ObjectRef) ([]runtime.Object, error) {
+	var out []runtime.Object
+	if ref.Name == "*" {
+		return r.World.Kube.List(k), nil
+	}
+	o, err := r.World.Kube.Get(k, ref.Namespace, ref.Name)
+	if err != nil {
+		return nil, nil //nolint:nilerr // an object that is not there is compared as such
+	}
+	return append(out, o), nil
+}
+
+func (r *Runner) expectEvent(t lang.ExpectEvent, s *Step) error {
+	k, err := kube.KindNamed(t.Object.Kind)
+	if err != nil {
+		return errCall{err}
+	}
+	n := 0
+	var others []string
+	for _, e := range r.World.Kube.Events(k, t.Object.Namespace, t.Object.Name) {
+		if e.Reason == t.Reason {
+			n += e.Count
+		} else {
+			others = append(others, e.Reason)
+		}
+	}
+	s.Got.Value = fmt.Sprint(n)
+	want := "at least one"
+	bad := n == 0
+	if t.Count != nil {
+		want, bad = fmt.Sprint(*t.Count), n != *t.Count
+	}
+	if bad {
+		s.fail("want %s Event %s, got %d (others: %s)", want, t.Reason, n, strings.Join(others, ", "))
+	}
+	return nil
+}
+
+func (r *Runner) expectWrites(t lang.ExpectWrites, s *Step) error {
+	var matchUnits func([]string) bool
+	if t.Unit.Name != "" {
+		m := unitMatch(t.Unit)
+		matchUnits = func(units []string) bool { return slices.ContainsFunc(units, m) }
+	}
+	return r.each(t.Node, func(n *sim.Node) error {
+		got := n.Writes(matchUnits)
+		s.Got.Writes = got
+		for _, b := range []struct {
+			name string
+			*lang.Bound
+		}{{"switch", t.Switch}, {"host", t.Host}, {"api", t.API}, {"packet-in", t.PacketIn}} {
+			if b.Bound != nil && !b.Holds(got[b.name]) {
+				s.fail("%s: want %s%s, got %d%s", n.Name(), b.name, b.Bound, got[b.name], r.lastWrites(n, b.name, matchUnits))
+			}
+		}
+		return nil
+	})
+}
+
+// lastWrites shows what was written, for a failed step.
+func (r *Runner) lastWrites(n *sim.Node, seam string, match func([]string) bool) string {
+	var b strings.Builder
+	shown := 0
+	for _, e := range n.MarkedJournal() {
+		if sim.SeamOf(e.Class) != seam || (match != nil && !match(e.Units)) {
+			continue
+		}
+		if shown++; shown > 5 {
+			break
+		}
+		text := e.Text
+		if len(text) > 300 {
+			text = text[:300] + "…"
+		}
+		fmt.Fprintf(&b, "\n  %s %v: %s", e.Class, e.Units, text)
+	}
+	return b.String()
+}
+
+// unitMatch returns whether a unit of the agent belongs to an object that a scenario names.
+func unitMatch(u lang.ObjectRef) func(string) bool {
+	return func(unit string) bool { return sim.UnitBelongs(unit, u.Kind, u.Namespace, u.Name) }
+}

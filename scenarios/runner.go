@@ -1,0 +1,238 @@
+package scenarios
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"towtank/scenarios/check"
+	"towtank/scenarios/lang"
+	"towtank/sim"
+)
+
+// Options says how a file is run.
+type Options struct {
+	Seed uint64
+	// LogTo, if set, gets the event log.
+	LogTo io.Writer
+	// StopAfter, if positive, ends the run after that many steps, without the end of file: for looking.
+	StopAfter int
+	// NoEnd leaves the checks of the end of file out (trace and dump commands).
+	NoEnd bool
+	// Hook, if set, is called with the world once it exists.
+	Hook func(*sim.World)
+}
+
+// Runner runs one file.
+type Runner struct {
+	file   *lang.File
+	opts   Options
+	obs    Observer
+	lopts  lang.Options
+	World  *sim.World
+	keep   bool
+	named  map[string]*named // probes and connections by name
+	conns  map[string]*sim.Conn
+	stream map[string]*sim.Stream
+	cni    map[string]string
+	failed int
+	steps  int
+	line   int // of the step that runs
+
+	check *check.Checker
+}
+
+// named is what a probe or connection with a name experienced last.
+type named struct {
+	backend string // namespace/name, or node/N, or an external
+	port    uint16
+}
+
+// errCall is a step that cannot be done as it is written: exit status 2.
+type errCall struct{ err error }
+
+// Error implements error.
+func (e errCall) Error() string { return e.err.Error() }
+
+// Unwrap implements errors.Unwrap.
+func (e errCall) Unwrap() error { return e.err }
+
+func callErrorf(format string, args ...any) error { return errCall{fmt.Errorf(format, args...)} }
+
+// ErrCall is returned by Run for a file that cannot be run as it is written.
+var ErrCall = errors.New("the scenario cannot be run as it is written")
+
+// Run runs a file and returns its end. The error is ErrCall with the reason, or a fault of the tank.
+func Run(file *lang.File, opts Options, obs Observer) (End, error) {
+	started := time.Now()
+	r := &Runner{
+		file: file, opts: opts, obs: obs, lopts: file.Options(), named: map[string]*named{}, conns: map[string]*sim.Conn{},
+		stream: map[string]*sim.Stream{}, cni: map[string]string{},
+	}
+	end := End{File: file.Name, Backend: "sim", Seed: opts.Seed, Replay: fmt.Sprintf("towtank run --seed %d %s", opts.Seed, file.Name)}
+	if b := file.Backends(); len(b) > 0 && !slices.Contains(b, "sim") {
+		end.Outcome = Skip
+		obs.End(end)
+		return end, nil
+	}
+	err := r.run()
+	if r.World != nil {
+		end.Time, end.LogHash = r.World.Now(), r.World.LogHash()
+		end.FaultsUnused = r.World.UnusedFaults()
+	}
+	end.Steps, end.Failed = r.steps, r.failed
+	end.Wall = time.Since(started)
+	end.Outcome = Pass
+	if r.failed > 0 || err != nil {
+		end.Outcome = Fail
+	}
+	obs.End(end)
+	var call errCall
+	if errors.As(err, &call) {
+		return end, fmt.Errorf("%w: %w", ErrCall, err)
+	}
+	return end, err
+}
+
+func (r *Runner) run() error {
+	list, err := r.file.Expand()
+	if err != nil {
+		return errCall{err}
+	}
+	for i := range list {
+		in := &list[i]
+		r.line = in.Line.Number
+		if r.opts.StopAfter > 0 && r.steps >= r.opts.StopAfter {
+			return nil
+		}
+		if err := r.instance(i, in); err != nil {
+			return fmt.Errorf("%s:%d: %s: %w", r.file.Name, in.Line.Number, in.Step.String(), err)
+		}
+	}
+	if r.World == nil || r.opts.NoEnd {
+		return nil
+	}
+	return r.end()
+}
+
+// instance does one step and reports it.
+func (r *Runner) instance(index int, in *lang.Instance) error {
+	s := Step{File: r.file.Name, Line: in.Line.Number, Index: index, Text: in.Step.String()}
+	for _, b := range in.Iter {
+		if s.Iter == nil {
+			s.Iter = map[string]string{}
+		}
+		s.Iter[b.Var] = b.Value
+	}
+	if !in.RunsOn("sim") {
+		s.Outcome = Skip
+		r.obs.Step(s)
+		return nil
+	}
+	r.steps++
+	s.Outcome = Pass
+	if r.World != nil {
+		r.World.Note(fmt.Sprint(in.Line.Number), s.Text)
+	}
+	err := r.do(in, &s)
+	if r.World != nil {
+		s.Time = r.World.Now()
+		for _, p := range r.World.Problems() {
+			s.Outcome, s.Text2 = Fail, strings.TrimSpace(s.Text2+"\n"+"in the model: "+p)
+		}
+		r.World.Note(fmt.Sprint(in.Line.Number), string(s.Outcome)+" "+s.Got.String())
+	}
+	if err != nil {
+		return err
+	}
+	if s.Outcome == Fail {
+		r.failed++
+	}
+	r.obs.Step(s)
+	if _, ok := in.Step.(lang.Settle); ok {
+		r.checkInvariants()
+	}
+	return nil
+}
+
+// fail marks a step as failed.
+func (s *Step) fail(format string, args ...any) {
+	s.Outcome = Fail
+	s.Text2 = strings.TrimSpace(s.Text2 + "\n" + fmt.Sprintf(format, args...))
+}
+
+// world returns the world, making it from the options when it is first needed.
+func (r *Runner) world() (*sim.World, error) {
+	if r.World != nil {
+		return r.World, nil
+	}
+	w, err := sim.New(worldOptions(r.lopts, r.opts))
+	if err != nil {
+		return nil, errCall{err}
+	}
+	r.World = w
+	r.check = check.New(w)
+	w.AfterEffect = r.afterEffect
+	if r.opts.Hook != nil {
+		r.opts.Hook(w)
+	}
+	return w, nil
+}
+
+func worldOptions(o lang.Options, run Options) sim.Options {
+	most := o.MaxEgressIPsPerNode
+	if most == 0 {
+		most = -1
+	}
+	return sim.Options{
+		Seed: run.Seed, V4: o.IPv4(), V6: o.IPv6(), Traffic: o.Traffic, Tunnel: o.Tunnel, NoProxyAll: !o.ProxyAll,
+		NoProxyLoadBalancers: !o.ProxyLoadBalancerIPs, MaxEgressIPsPerNode: most, SkipServices: o.SkipServices,
+		LoadBalancerMode: o.LoadBalancerMode, NodePortAddresses: o.NodePortAddresses, PodCIDRSize: o.PodCIDRSize,
+		ServiceCIDRs: o.ServiceCIDRs, Membership: o.Membership, MemberTimeout: o.MemberTimeout, MemberRejoin: o.MemberRejoin,
+		AuditEvery: o.AuditEvery, LogTo: run.LogTo,
+	}
+}
+
+// do does one step.
+func (r *Runner) do(in *lang.Instance, s *Step) error {
+	if _, err := r.world(); err != nil {
+		return err
+	}
+	switch st := in.Step.(type) {
+	case lang.BackendList, lang.Option:
+		return nil
+	case lang.Keep:
+		r.keep = true
+		return nil
+	case lang.Nodes, lang.External, lang.Network, lang.Label, lang.Annotate:
+		return r.topology(st)
+	case lang.Apply, lang.Delete, lang.Patch, lang.Namespace, lang.Endpoints:
+		return r.objects(in, st, s)
+	case lang.Pod, lang.PodStart, lang.PodStop, lang.PodDelete, lang.PodReady, lang.PodTerminate:
+		return r.pods(st, s)
+	case lang.CNI:
+		return r.cniCall(st, s)
+	case lang.Settle, lang.Advance, lang.StepEvents:
+		return r.time(st, s)
+	case lang.Probe:
+		return r.probe(st, s)
+	case lang.Open, lang.Close, lang.Send:
+		return r.connection(st, s)
+	case lang.Stream, lang.StreamStop:
+		return r.streams(st, s)
+	case lang.Inject:
+		return r.inject(st, s)
+	case lang.Agent, lang.OVS, lang.NodeDown, lang.NodeUp, lang.Partition, lang.Heal, lang.Loss, lang.Clock, lang.Watch, lang.Fail:
+		return r.faults(st)
+	case lang.Host, lang.HostAddress:
+		return r.host(st, s)
+	case lang.Mark:
+		r.World.Mark()
+		return nil
+	default:
+		return r.look(in.Step, s)
+	}
+}

@@ -1,0 +1,364 @@
+package scenarios
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"towtank/scenarios/lang"
+	"towtank/sim"
+)
+
+// probe makes new connections and compares each with what is expected.
+func (r *Runner) probe(st lang.Step, s *Step) error {
+	p := st.(lang.Probe)
+	count := max(p.Count, 1)
+	var results []sim.Result
+	var last sim.Flow
+	for range count {
+		f, err := r.flow(p.From, p.To, p.Flow)
+		if err != nil {
+			return r.soft(s, err)
+		}
+		res, err := r.World.Probe(f)
+		if err != nil {
+			return errCall{err}
+		}
+		results = append(results, res)
+		last = f
+	}
+	if p.As != "" {
+		final := results[len(results)-1]
+		r.named[p.As] = &named{final.Backend, final.Port}
+	}
+	r.judge(s, p.Expect, results)
+	if s.Outcome == Fail {
+		r.explain(s, last)
+	}
+	return nil
+}
+
+// soft turns an error of the moment (an address that is not there yet) into a failed step, and passes
+// on one of the call.
+func (r *Runner) soft(s *Step, err error) error {
+	if _, ok := err.(errCall); ok {
+		return err
+	}
+	s.fail("%v", err)
+	return nil
+}
+
+// explain traces the same flow once more, so that people see where it went.
+func (r *Runner) explain(s *Step, f sim.Flow) {
+	f.SPort = 0
+	s.Trace = r.trace(f)
+}
+
+// trace sends one packet with a trace on.
+func (r *Runner) trace(f sim.Flow) []TraceLine {
+	steps := r.World.Traced(func() {
+		if _, err := r.World.Probe(f); err != nil {
+			r.World.Note("trace", err.Error())
+		}
+	})
+	return traceLines(steps, r.owner)
+}
+
+func gotOf(results []sim.Result) Got {
+	var g Got
+	for _, res := range results {
+		g.Sent++
+		if res.Verdict != sim.OK {
+			g.Lost++
+		}
+		if res.Backend != "" {
+			if g.Backends == nil {
+				g.Backends = map[string]int{}
+			}
+			g.Backends[fmt.Sprintf("%s:%d", res.Backend, res.Port)]++
+		}
+	}
+	last := results[len(results)-1]
+	g.Verdict, g.Via, g.ReplyVia, g.HTTP, g.Note = string(last.Verdict), last.Via, last.ReplyVia, last.HTTP, last.Note
+	if last.Source.IsValid() {
+		g.Source = last.Source.String()
+	}
+	if last.To.IsValid() {
+		g.To = last.To.String()
+	}
+	if len(results) == 1 {
+		g.Sent, g.Lost = 0, 0
+	}
+	return g
+}
+
+// judge compares results with an expectation, all of them.
+func (r *Runner) judge(s *Step, e *lang.Expect, results []sim.Result) {
+	s.Got = gotOf(results)
+	if e == nil {
+		return
+	}
+	s.Want = map[string]string{"expect": strings.TrimPrefix(lang.ExpectText(e), "expect ")}
+	for i, res := range results {
+		if why := r.compare(e, res); why != "" {
+			s.Got = gotOf([]sim.Result{res})
+			if len(results) > 1 {
+				why = fmt.Sprintf("connection %d of %d: %s", i+1, len(results), why)
+			}
+			s.fail("%s", why)
+			return
+		}
+	}
+	if e.Sticky {
+		for _, res := range results {
+			if res.Backend != results[0].Backend || res.Port != results[0].Port {
+				s.fail("not sticky: %s:%d and %s:%d answered", results[0].Backend, results[0].Port, res.Backend, res.Port)
+				return
+			}
+		}
+	}
+	if len(e.Backends) > 0 {
+		r.compareSet(s, e.Backends, results)
+	}
+}
+
+// compareSet compares the set of all who answered.
+func (r *Runner) compareSet(s *Step, want []lang.Endpoint, results []sim.Result) {
+	for _, res := range results {
+		if !slices.ContainsFunc(want, func(w lang.Endpoint) bool { return r.isBackend(w, res) }) {
+			s.fail("%s:%d answered, which is not in the set", res.Backend, res.Port)
+			return
+		}
+	}
+	for _, w := range want {
+		if !slices.ContainsFunc(results, func(res sim.Result) bool { return r.isBackend(w, res) }) {
+			s.fail("%s never answered in %d connections", w, len(results))
+			return
+		}
+	}
+}
+
+// compare returns why a result is not what is expected, "" if it is.
+func (r *Runner) compare(e *lang.Expect, res sim.Result) string {
+	if want := e.Want(); want != "" && string(want) != string(res.Verdict) {
+		return fmt.Sprintf("want %s, got %s", want, res.Verdict)
+	}
+	if why := match(e.Backend, res.Arrived, "backend", func(w lang.Endpoint) bool { return r.isBackend(w, res) }, fmt.Sprintf("%s:%d", res.Backend, res.Port)); why != "" {
+		return why
+	}
+	if why := match(e.Source, res.Arrived, "source", func(a lang.Address) bool { return r.isAddress(a, res.Source) }, res.Source.String()); why != "" {
+		return why
+	}
+	if why := match(e.To, res.Arrived, "to", func(a lang.Address) bool { return r.isAddress(a, res.To) }, res.To.String()); why != "" {
+		return why
+	}
+	if why := match(e.Via, res.Via != "", "via", func(n lang.NodeRef) bool { return r.isNode(n, res.Via) }, res.Via); why != "" {
+		return why
+	}
+	if why := match(e.ReplyVia, res.ReplyVia != "", "reply-via", func(n lang.NodeRef) bool { return r.isNode(n, res.ReplyVia) }, res.ReplyVia); why != "" {
+		return why
+	}
+	if e.HTTP != 0 && e.HTTP != res.HTTP {
+		return fmt.Sprintf("want http=%d, got http=%d", e.HTTP, res.HTTP)
+	}
+	if e.SameAs != nil {
+		return r.compareSame(e.SameAs, res)
+	}
+	return ""
+}
+
+func (r *Runner) compareSame(e *lang.SameAs, res sim.Result) string {
+	o := r.named[e.Name]
+	if o == nil {
+		return "there is no " + e.Name + " to compare with"
+	}
+	same := res.Arrived && o.backend == res.Backend && o.port == res.Port
+	switch {
+	case !e.Not && !same:
+		return fmt.Sprintf("want the same backend as %s (%s:%d), got %s:%d", e.Name, o.backend, o.port, res.Backend, res.Port)
+	case e.Not && same:
+		return fmt.Sprintf("want another backend than %s, got %s:%d again", e.Name, res.Backend, res.Port)
+	}
+	return ""
+}
+
+// match compares one field; if nothing arrived, = fails and != holds.
+func match[T fmt.Stringer](m *lang.Match[T], arrived bool, name string, is func(T) bool, got string) string {
+	if m == nil {
+		return ""
+	}
+	if !arrived {
+		if m.Not {
+			return ""
+		}
+		return fmt.Sprintf("want %s=%s, but nothing arrived", name, m)
+	}
+	any := slices.ContainsFunc(m.Of, is)
+	switch {
+	case !m.Not && !any:
+		return fmt.Sprintf("want %s=%s, got %s", name, m, got)
+	case m.Not && any:
+		return fmt.Sprintf("want %s!=%s, got %s", name, m, got)
+	}
+	return ""
+}
+
+func (r *Runner) isBackend(w lang.Endpoint, res sim.Result) bool {
+	if w.Port != 0 && w.Port != res.Port {
+		return false
+	}
+	switch w.Kind {
+	case lang.AddrPod:
+		return res.Backend == w.Namespace+"/"+w.Name
+	case lang.AddrBackend:
+		o := r.named[w.Name]
+		return o != nil && o.backend == res.Backend
+	case lang.AddrExternal:
+		return res.Backend == w.Name
+	case lang.AddrNode:
+		n, err := r.node(w.Node)
+		return err == nil && res.Backend == "node/"+n.Name()
+	}
+	return r.isAddress(w.Address, res.To)
+}
+
+func (r *Runner) isAddress(a lang.Address, got netip.Addr) bool {
+	ips, err := r.addresses(a)
+	return err == nil && slices.Contains(ips, got)
+}
+
+func (r *Runner) isNode(ref lang.NodeRef, got string) bool {
+	n, err := r.node(ref)
+	if err != nil {
+		return ref.Name == got
+	}
+	return n.Name() == got
+}
+
+// connection opens, uses and closes connections.
+func (r *Runner) connection(st lang.Step, s *Step) error {
+	switch c := st.(type) {
+	case lang.Open:
+		f, err := r.flow(c.From, c.To, c.Flow)
+		if err != nil {
+			return r.soft(s, err)
+		}
+		conn, err := r.World.Open(f)
+		if err != nil {
+			return errCall{err}
+		}
+		if old := r.conns[c.Name]; old != nil {
+			old.Close()
+		}
+		r.conns[c.Name] = conn
+		res := conn.Last()
+		r.named[c.Name] = &named{res.Backend, res.Port}
+		e := c.Expect
+		if e == nil {
+			e = &lang.Expect{Verdict: lang.OK}
+		}
+		r.judge(s, e, []sim.Result{res})
+		if s.Outcome == Fail {
+			r.explain(s, f)
+		}
+	case lang.Close:
+		if conn := r.conns[c.Name]; conn != nil {
+			conn.Close()
+			delete(r.conns, c.Name)
+		}
+	case lang.Send:
+		conn := r.conns[c.Name]
+		if conn == nil {
+			return callErrorf("no connection %q is open", c.Name)
+		}
+		return r.send(c, conn, s)
+	}
+	return nil
+}
+
+func (r *Runner) send(c lang.Send, conn *sim.Conn, s *Step) error {
+	conn.Shape(c.Size, c.DF)
+	var results []sim.Result
+	for range max(c.Count, 1) {
+		results = append(results, conn.Send())
+	}
+	if last := results[len(results)-1]; last.Arrived {
+		r.named[c.Name] = &named{last.Backend, last.Port}
+	}
+	e := c.Expect
+	if e != nil && e.Verdict == lang.Reset {
+		s.Got = gotOf(results)
+		s.Want = map[string]string{"expect": "reset"}
+		if !conn.Reset && results[len(results)-1].Verdict != sim.Reject {
+			s.fail("want reset, got %s", results[len(results)-1].Verdict)
+		}
+		return nil
+	}
+	r.judge(s, e, results)
+	if s.Outcome == Fail {
+		s.Trace = r.tracedSend(conn)
+	}
+	return nil
+}
+
+func (r *Runner) tracedSend(conn *sim.Conn) []TraceLine {
+	steps := r.World.Traced(func() { conn.Send() })
+	return traceLines(steps, r.owner)
+}
+
+// streams starts and ends streams.
+func (r *Runner) streams(st lang.Step, s *Step) error {
+	switch c := st.(type) {
+	case lang.Stream:
+		f, err := r.flow(c.From, c.To, c.Flow)
+		if err != nil {
+			return r.soft(s, err)
+		}
+		from := c.From
+		r.stream[c.Name] = r.World.StartStream(c.Name, f, func() (*sim.Source, error) { return r.source(from) }, c.Every, c.OneFlow)
+	case lang.StreamStop:
+		x := r.stream[c.Name]
+		if x == nil {
+			return callErrorf("no stream %q runs", c.Name)
+		}
+		delete(r.stream, c.Name)
+		x.Stop()
+		r.streamEnd(c, x, s)
+	}
+	return nil
+}
+
+func (r *Runner) streamEnd(c lang.StreamStop, x *sim.Stream, s *Step) {
+	lost := 0
+	s.Got = Got{Sent: len(x.Beats), Backends: map[string]int{}}
+	for _, b := range x.Beats {
+		if b.Verdict != sim.OK {
+			lost++
+		} else if b.Backend != "" {
+			s.Got.Backends[fmt.Sprintf("%s:%d", b.Backend, b.Port)]++
+		}
+	}
+	s.Got.Lost = lost
+	if len(x.Beats) == 0 {
+		s.fail("the stream sent nothing")
+		return
+	}
+	e := c.Expect
+	if e == nil {
+		return
+	}
+	if e.Lost != nil && !e.Lost.Holds(lost) {
+		s.fail("want lost%s, got lost=%d of %d", e.Lost, lost, len(x.Beats))
+	}
+	for i, b := range x.Beats {
+		if !b.Arrived {
+			continue
+		}
+		why := r.compare(&lang.Expect{Source: e.Source, Backend: e.Backend}, b)
+		if why != "" {
+			s.fail("packet %d: %s", i+1, why)
+			return
+		}
+	}
+}
