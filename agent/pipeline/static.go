@@ -125,7 +125,9 @@ func (n *Node) staticFamily(l *List, c uint64, v6 bool) {
 	toSNAT := of.ToTable(TableSNAT)
 	flow(l, c, TableSNATMark, 200, terms(ip, newConn, regSource.Is(fromGateway), regDest.Is(toGateway)),
 		of.CT{Commit: true, Zone: main, Table: toSNAT, Exec: []of.Action{ctSNAT.Set(1), ctHairpin.Set(1), of.Move(regSource, ctSource)}})
-	flow(l, c, TableSNATMark, 200, terms(ip, newConn, regSource.Is(fromGateway), regDest.Is(toTunnel), regExternal.Is(1)),
+	// Everything from the gateway into the tunnel is tracked in the SNAT zone, also what has the
+	// gateway's address already: two connections of one source port must not share a reply.
+	flow(l, c, TableSNATMark, 200, terms(ip, newConn, regSource.Is(fromGateway), regDest.Is(toTunnel)),
 		of.CT{Commit: true, Zone: main, Table: toSNAT, Exec: []of.Action{ctSNAT.Set(1), of.Move(regSource, ctSource)}})
 	toL2 := of.ToTable(TableL2Forwarding)
 	// The marks are written in this zone too: those of the other zone cannot be read after it.
@@ -133,7 +135,7 @@ func (n *Node) staticFamily(l *List, c uint64, v6 bool) {
 	flow(l, c, TableSNAT, 200, terms(ip, newConn, regSource.Is(fromGateway), ctHairpin.Is(1)),
 		of.CT{Commit: true, Zone: snat, Table: toL2, NAT: of.SNAT(ServiceVIP(v6)), Exec: hairpin})
 	flow(l, c, TableSNAT, 200, terms(ip, newConn, regSource.Is(fromPod), ctHairpin.Is(1)),
-		of.CT{Commit: true, Zone: snat, Table: toL2, NAT: of.SNAT(gw), Exec: hairpin})
+		of.CT{Commit: true, Zone: snat, Table: toL2, NAT: of.SNAT(ServiceVIP(v6)), Exec: hairpin})
 	flow(l, c, TableSNAT, 190, terms(ip, newConn, regSource.Is(fromGateway), ctSNAT.Is(1)),
 		of.CT{Commit: true, Zone: snat, Table: toL2, NAT: of.SNAT(gw), Exec: hairpin[:2]})
 	flow(l, c, TableSNAT, 200, terms(ip, of.CTStateText("-new-rpl+trk"), ctSNAT.Is(1)), of.CT{Zone: snat, Table: toL2, NAT: of.StoredNAT()})
