@@ -1,0 +1,94 @@
+package spec
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"towtank/scenarios"
+	"towtank/scenarios/lang"
+)
+
+// Text returns the scenario as a file.
+func (s *Scenario) Text() []byte { return s.file.Format() }
+
+// Run runs the scenario with every seed, each twice: the second run must do the same. The test fails
+// with a report if an expectation or an invariant does not hold.
+func (s *Scenario) Run() {
+	s.t.Helper()
+	s.ran = true
+	if len(s.bad) > 0 {
+		s.t.Fatalf("the scenario is not right:\n%s", strings.Join(s.bad, "\n"))
+		return
+	}
+	text := s.Text()
+	f, err := lang.Parse(s.file.Name, text)
+	if err != nil {
+		s.t.Fatalf("the scenario is not right:\n%v\n%s", err, numbered(text))
+		return
+	}
+	for _, seed := range s.seeds {
+		if report := Check(f, seed); report != "" {
+			s.t.Fatalf("%s\nThe scenario, to keep as %s:\n\n%s", report, f.Name, text)
+			return
+		}
+	}
+}
+
+// File reads a scenario file; the test ends if it is not right.
+func File(t T, name string) *lang.File {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatalf("%v", err)
+		return nil
+	}
+	f, err := lang.Parse(filepath.ToSlash(name), data)
+	if err != nil {
+		t.Fatalf("%v", err)
+		return nil
+	}
+	return f
+}
+
+// Check runs a file twice with a seed and returns a report of what failed, "" if all held and both
+// runs logged the same events.
+func Check(f *lang.File, seed uint64) string {
+	first, report := once(f, seed)
+	if report != "" {
+		return report
+	}
+	second, report := once(f, seed)
+	if report != "" {
+		return "the second run with the same seed:\n" + report
+	}
+	if first.LogHash != second.LogHash {
+		return fmt.Sprintf("%s seed %d: two runs differ: log hash %s and %s\nreplay: %s", f.Name, seed, first.LogHash, second.LogHash, first.Replay)
+	}
+	return ""
+}
+
+func once(f *lang.File, seed uint64) (scenarios.End, string) {
+	var b bytes.Buffer
+	end, err := scenarios.Run(f, scenarios.Options{Seed: seed}, &report{w: &b})
+	switch {
+	case err != nil:
+		return end, fmt.Sprintf("%s%v\nreplay: %s", b.String(), err, end.Replay)
+	case end.Outcome == scenarios.Fail:
+		return end, fmt.Sprintf("%s%d of %d steps failed, seed %d, virtual time %s\nreplay: %s", b.String(), end.Failed, end.Steps, seed, end.Time, end.Replay)
+	}
+	return end, ""
+}
+
+// numbered returns a text with line numbers.
+func numbered(text []byte) string {
+	var b strings.Builder
+	n := 0
+	for line := range strings.SplitSeq(strings.TrimSuffix(string(text), "\n"), "\n") {
+		n++
+		fmt.Fprintf(&b, "%4d  %s\n", n, line)
+	}
+	return b.String()
+}
