@@ -28,11 +28,12 @@ func (w *World) AgentOp(n *Node, op string) error {
 	case "start":
 		start()
 	case "stop":
-		w.stopAgent(n)
+		w.stopAgent(n, true)
 	case "kill":
 		w.killAgent(n, "by the scenario")
 	case "restart":
-		w.stopAgent(n)
+		// The process is replaced: it is back before anybody misses it, so it does not leave.
+		w.stopAgent(n, false)
 		start()
 	case "pause":
 		w.pauseAgent(n, true)

@@ -181,15 +181,15 @@ func (w *World) killAgent(n *Node, why string) {
 	w.gossip.stop(n, false)
 }
 
-// stopAgent ends an agent on purpose: it leaves the membership first.
-func (w *World) stopAgent(n *Node) {
+// stopAgent ends an agent on purpose; with leave it leaves the membership first.
+func (w *World) stopAgent(n *Node, leave bool) {
 	p := n.agent
 	if p == nil || p.dead {
 		return
 	}
 	w.log.Add(w.queue.now, "agent", n.name, "stopped")
 	p.stop()
-	w.gossip.stop(n, true)
+	w.gossip.stop(n, leave)
 	w.endAgent(p)
 }
 

@@ -17,6 +17,7 @@ import (
 	"towtank/agent/tables"
 	"towtank/datapath"
 	"towtank/datapath/host"
+	"towtank/datapath/openflow"
 )
 
 // Egress is the concern.
@@ -35,6 +36,9 @@ type Egress struct {
 	announced map[netip.Addr]bool
 	source    map[string]sources // of a Pod, as last realised and as last rendered
 	remote    *tables.Resolver
+	alive     []string        // members at the last event
+	lost      map[string]bool // members that went and did not come back
+	restored  map[string]bool // Pods that an earlier process wired, and whose flows were there
 	status    *statusWriter
 }
 
@@ -42,7 +46,7 @@ type Egress struct {
 func New(env *tables.Env) *Egress {
 	e := &Egress{
 		env: env, stale: true, placements: map[string]Placement{}, holders: map[netip.Addr][]string{}, selectors: map[string]*selector{},
-		podsDue: map[string]bool{}, announced: map[netip.Addr]bool{}, source: map[string]sources{}, remote: tables.NewResolver(env),
+		podsDue: map[string]bool{}, announced: map[netip.Addr]bool{}, source: map[string]sources{}, remote: tables.NewResolver(env), lost: map[string]bool{}, restored: map[string]bool{},
 	}
 	e.status = newStatusWriter(e)
 	return e
@@ -66,12 +70,15 @@ func (e *Egress) podReady() bool {
 // Restore implements tables.Concern: marks are read from the rules that use them, and addresses that
 // are there need no announcement.
 func (e *Egress) Restore(dump []datapath.Object) {
+	cookies := map[uint64]bool{}
 	for _, o := range dump {
 		switch t := o.(type) {
 		case host.IPTables:
 			if ip, mark, ok := pipeline.EgressMarkOf(t); ok {
 				e.env.Marks.Adopt(ip, mark)
 			}
+		case *openflow.Flow:
+			cookies[t.Cookie()] = true
 		case host.Address:
 			if t.Prefix.IsSingleIP() {
 				e.announced[t.Prefix.Addr()] = true
@@ -80,6 +87,10 @@ func (e *Egress) Restore(dump []datapath.Object) {
 	}
 	for _, ip := range e.env.Marks.All() {
 		e.env.Dirty(unitOfIP(ip))
+	}
+	// A Pod whose Egress flow is there already has its source: nothing of it is flushed.
+	for _, key := range e.env.PodsWithSandbox() {
+		e.restored[key] = cookies[pipeline.Cookie(pipeline.CookiePodEgress, "podegress/"+key)]
 	}
 }
 
@@ -92,9 +103,13 @@ func (e *Egress) Handle(ev any, old runtime.Object) {
 		e.objectChanged(t, old)
 	case edge.SyncedEvent:
 		e.invalidate("*")
+	case datapath.DisconnectEvent:
+		if t.Connected {
+			e.remote.Again()
+		}
 	case edge.MembersEvent:
 		e.stale = true
-		e.reannounce()
+		e.membersChanged(t.Alive)
 	case datapath.AddressEvent:
 		if e.status.uses(t.Addr) || len(e.holders[t.Addr]) > 0 {
 			e.env.Dirty(unitOfIP(t.Addr))
@@ -343,7 +358,10 @@ func (e *Egress) bandwidth(ip netip.Addr) (rate, burst uint32, ok bool) {
 }
 
 // sources is where a Pod's traffic leaves, per family: the Egress IP, or none.
-type sources struct{ applied, rendered [2]netip.Addr }
+type sources struct {
+	applied, rendered [2]netip.Addr
+	known             bool // applied is known: the Pod was rendered before
+}
 
 func (e *Egress) renderPod(l *pipeline.List, unit, key string) {
 	src := e.source[key]
@@ -441,8 +459,28 @@ func (e *Egress) announce(ip netip.Addr) {
 	})
 }
 
-// reannounce tells the neighbours again where the addresses of this node are: who comes back may have
-// claimed them meanwhile.
+// membersChanged notes who went; if one of those is back, the addresses of this node are announced again:
+// a node that was cut off may have claimed them meanwhile.
+func (e *Egress) membersChanged(alive []string) {
+	back := false
+	for _, n := range alive {
+		if e.lost[n] {
+			delete(e.lost, n)
+			back = true
+		}
+	}
+	for _, n := range e.alive {
+		if !slices.Contains(alive, n) {
+			e.lost[n] = true
+		}
+	}
+	e.alive = alive
+	if back {
+		e.reannounce()
+	}
+}
+
+// reannounce tells the neighbours again where the addresses of this node are.
 func (e *Egress) reannounce() {
 	for _, ip := range slices.SortedFunc(mapKeys(e.announced), netip.Addr.Compare) {
 		if node, pool := e.fromPool(ip); pool && node == e.env.Cfg.NodeName && e.isLocal(ip) {
@@ -458,10 +496,10 @@ func (e *Egress) realisedPod(key string) {
 	if !ok {
 		return
 	}
-	if src.applied != src.rendered {
+	if src.applied != src.rendered && (src.known || !e.restored[key]) {
 		e.flush(key, src)
-		src.applied = src.rendered
 	}
+	src.applied, src.known = src.rendered, true
 	e.source[key] = src
 	if len(e.env.SandboxesOf(key)) == 0 {
 		delete(e.source, key)

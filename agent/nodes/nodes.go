@@ -52,6 +52,10 @@ func (n *Nodes) Handle(ev any, old runtime.Object) {
 			n.setPeers()
 			n.env.Dirty(tables.HostUnit)
 		}
+	case datapath.DisconnectEvent:
+		if e.Connected {
+			n.neighbours.Again()
+		}
 	case edge.MembersEvent:
 		n.membersChanged(e.Alive)
 	case datapath.PortEvent:

@@ -80,6 +80,7 @@ func (p *Pods) Restore(dump []datapath.Object) {
 		p.lastAge = max(p.lastAge, s.Age)
 		p.env.PutSandbox(s)
 		p.env.Dirty(s.Unit())
+		p.env.Dirty("podegress/" + s.PodKey())
 	}
 }
 

@@ -1,7 +1,9 @@
 package tables
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"towtank/agent/edge"
@@ -19,10 +21,11 @@ type ask struct {
 	tries  int
 }
 
-// Retries of an address that does not answer.
+// Retries of an address that does not answer. Together they outlast the kernel's three questions, one a
+// second: what was asked in vain before the address came up is asked again by then.
 const (
-	resolveTries = 4
-	resolveRetry = 250 * time.Millisecond
+	resolveTries = 9
+	resolveRetry = 500 * time.Millisecond
 )
 
 // NewResolver returns a resolver.
@@ -40,6 +43,15 @@ func (r *Resolver) Want(ip netip.Addr, reason string) {
 
 // Forget drops an address: it is asked for again when it is wanted.
 func (r *Resolver) Forget(ip netip.Addr) { delete(r.asks, ip) }
+
+// Again asks anew for everything that is wanted: the switch forgot it.
+func (r *Resolver) Again() {
+	for _, ip := range slices.SortedFunc(maps.Keys(r.asks), netip.Addr.Compare) {
+		a := &ask{reason: r.asks[ip].reason}
+		r.asks[ip] = a
+		r.try(ip, a)
+	}
+}
 
 func (r *Resolver) try(ip netip.Addr, a *ask) {
 	a.tries++

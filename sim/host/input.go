@@ -37,7 +37,17 @@ const defaultTTL = 64
 
 // Receive takes a frame that arrives on a link; the namespace does not keep p.
 func (n *Netns) Receive(link string, p *packet.Packet) {
-	n.q.Run(func() { n.receive(link, p) })
+	n.q.Run(func() {
+		n.catchUp()
+		n.receive(link, p)
+	})
+}
+
+// catchUp does what became due since the namespace was last looked at: virtual time moves in jumps.
+func (n *Netns) catchUp() {
+	if at, ok := n.neigh.nextDeadline(); ok && !at.After(n.now()) {
+		n.tickNeighbours()
+	}
 }
 
 func (n *Netns) receive(link string, p *packet.Packet) {
@@ -343,7 +353,10 @@ func (n *Netns) deliver(c *pkt) {
 // chosen by the route. The error is what the system call returns at once.
 func (n *Netns) Send(p *packet.Packet) error {
 	var err error
-	n.q.Run(func() { err = n.send(n.newPkt(p.Clone())) })
+	n.q.Run(func() {
+		n.catchUp()
+		err = n.send(n.newPkt(p.Clone()))
+	})
 	return err
 }
 

@@ -132,6 +132,10 @@ func (n *Netns) tickNeighbours() {
 		if e.state == nudDelay {
 			e.probes = 0
 		}
+		if e.state == nudIncomplete {
+			// Time moves in jumps: the questions in between were asked, and nobody answered.
+			e.probes += int(now.Sub(e.deadline) / retransTime)
+		}
 		if e.probes >= maxProbes {
 			waiting := e.waiting
 			n.neigh.remove(e.key)
