@@ -22,6 +22,8 @@ type Options struct {
 	StopAfter int
 	// NoEnd leaves the checks of the end of file out (trace and dump commands).
 	NoEnd bool
+	// RestartAfterDeath, if positive, starts an agent again that a fault killed, after that time.
+	RestartAfterDeath time.Duration
 	// Hook, if set, is called with the world once it exists.
 	Hook func(*sim.World)
 }
@@ -192,7 +194,7 @@ func worldOptions(o lang.Options, run Options) sim.Options {
 		NoProxyLoadBalancers: !o.ProxyLoadBalancerIPs, MaxEgressIPsPerNode: most, SkipServices: o.SkipServices,
 		LoadBalancerMode: o.LoadBalancerMode, NodePortAddresses: o.NodePortAddresses, PodCIDRSize: o.PodCIDRSize,
 		ServiceCIDRs: o.ServiceCIDRs, Membership: o.Membership, MemberTimeout: o.MemberTimeout, MemberRejoin: o.MemberRejoin,
-		AuditEvery: o.AuditEvery, LogTo: run.LogTo,
+		AuditEvery: o.AuditEvery, LogTo: run.LogTo, RestartAfterDeath: run.RestartAfterDeath,
 	}
 }
 

@@ -182,6 +182,7 @@ func (p *proc) happen(e *effect) {
 	if mode == Die {
 		n.record(e, mode)
 		w.killAgent(n, "fault before "+e.class)
+		w.revive(n)
 		return
 	}
 	performed := false
@@ -212,7 +213,22 @@ func (p *proc) happen(e *effect) {
 		})
 	case DieAfter:
 		w.killAgent(n, "fault after "+e.class)
+		w.revive(n)
 	}
+}
+
+// revive starts an agent again that a fault killed, if the world is to do that.
+func (w *World) revive(n *Node) {
+	if w.opts.RestartAfterDeath <= 0 {
+		return
+	}
+	w.queue.After(w.opts.RestartAfterDeath, edge.Work, n.name+"/init", "start", func() {
+		if n == w.control {
+			w.startController()
+		} else {
+			w.startAgent(n)
+		}
+	})
 }
 
 // hit counts an effect against the faults of the node, and returns what happens to it.

@@ -122,11 +122,26 @@ func (w *World) AddNode(name string) (*Node, error) {
 	n.build()
 	w.nodes[name] = n
 	w.nodeOrder = append(w.nodeOrder, n)
+	for _, f := range w.onNode[name] {
+		f(n)
+	}
 	if err := w.Kube.CreateNode(kube.NodeConfig{Name: name, IPs: n.addresses(), PodCIDRs: n.podCIDRs}); err != nil {
 		return nil, err
 	}
 	w.startAgent(n)
 	return n, nil
+}
+
+// OnNode has f called with a node when it is made, or at once if it was.
+func (w *World) OnNode(name string, f func(*Node)) {
+	switch n := w.nodes[name]; {
+	case name == ControllerName:
+		f(w.Controller())
+	case n != nil:
+		f(n)
+	default:
+		w.onNode[name] = append(w.onNode[name], f)
+	}
 }
 
 func (n *Node) addresses() []netip.Addr {

@@ -50,6 +50,8 @@ type Options struct {
 	AuditEvery           time.Duration
 	// LogTo, if set, gets every line of the event log.
 	LogTo io.Writer
+	// RestartAfterDeath, if positive, starts an agent again that a fault killed, after that time.
+	RestartAfterDeath time.Duration
 }
 
 func (o *Options) defaults() {
@@ -117,6 +119,7 @@ type World struct {
 	baseline    map[string]string // dumps taken after nodes
 	problems    []string          // what went wrong inside the model itself
 	podWork     map[string]bool   // Pods that the runtime is to look at
+	onNode      map[string][]func(*Node)
 }
 
 // New returns a world without nodes.
@@ -124,7 +127,7 @@ func New(opts Options) (*World, error) {
 	opts.defaults()
 	w := &World{
 		opts: opts, nodes: map[string]*Node{}, externals: map[string]*External{}, nets: map[string]*network{},
-		namespaces: map[string]*host.Netns{}, podWork: map[string]bool{}, baseline: map[string]string{},
+		namespaces: map[string]*host.Netns{}, podWork: map[string]bool{}, onNode: map[string][]func(*Node){}, baseline: map[string]string{},
 		// Streams of their own, so that a change of one does not shift the others.
 		scheduleRand: rand.New(rand.NewPCG(opts.Seed, 1)),
 		faultRand:    rand.New(rand.NewPCG(opts.Seed, 2)),

@@ -3,6 +3,7 @@ package tables
 import (
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"net/netip"
 	"slices"
 )
@@ -162,3 +163,6 @@ func (m *Marks) All() []netip.Addr {
 	slices.SortFunc(ips, netip.Addr.Compare)
 	return ips
 }
+
+// Owners returns all ids by owner (unit and role).
+func (g *Groups) Owners() map[string]uint32 { return maps.Clone(g.byOwner) }
