@@ -134,6 +134,8 @@ func (s *Store) want(u *unit, o Object, reranked bool) bool {
 	changed := true
 	if i := e.find(u); i >= 0 {
 		changed = !sameText(e.cands[i].obj, o)
+		// Also if the text is the same: an object can carry more than its text (the far side of a link).
+		e.cands[i].obj = o
 		if !changed {
 			if reranked {
 				e.sort()
@@ -141,7 +143,6 @@ func (s *Store) want(u *unit, o Object, reranked bool) bool {
 			}
 			return false
 		}
-		e.cands[i].obj = o
 		e.sort()
 	} else {
 		if l := slices.Index(e.leaving, u); l >= 0 {

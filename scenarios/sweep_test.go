@@ -20,8 +20,15 @@ func TestKillSweep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for seed := uint64(1); seed <= 3; seed++ {
+		sweepAll(t, f, seed)
+	}
+}
+
+func sweepAll(t *testing.T, f *lang.File, seed uint64) {
+	t.Helper()
 	bad := 0
-	runs, err := KillSweep(f, 1, 1, func(s Sweep) {
+	runs, err := KillSweep(f, seed, 1, func(s Sweep) {
 		if len(s.Problems) == 0 {
 			return
 		}
@@ -44,5 +51,5 @@ func TestKillSweep(t *testing.T) {
 	if runs < 100 {
 		t.Errorf("only %d runs: the sweep covers too little", runs)
 	}
-	t.Logf("%d runs, %d with problems", runs, bad)
+	t.Logf("seed %d: %d runs, %d with problems", seed, runs, bad)
 }

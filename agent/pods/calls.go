@@ -372,7 +372,7 @@ func (p *Pods) result(s *tables.Sandbox) *edge.CNIResult {
 func (c *call) del() {
 	p := c.p
 	unit := tables.SandboxUnit(c.req.Attachment)
-	if c.phase == waiting {
+	if c.phase == waiting && p.dumpSeen() {
 		if s := c.sandbox(); s != nil {
 			p.takeOut(s)
 		} else if p.leaving[unit] != nil {
@@ -380,7 +380,7 @@ func (c *call) del() {
 		}
 		c.phase = removing
 	}
-	if c.phase == removing && p.leaving[unit] == nil && !p.env.Store.Has(unit) && p.dumpSeen() {
+	if c.phase == removing && p.leaving[unit] == nil && !p.env.Store.Has(unit) {
 		c.phase = freeing
 		p.env.IPAM.Del(c.req.Attachment, func(err error) {
 			r := edge.CNIReply{}

@@ -62,15 +62,25 @@ func (p *Pods) Ready(string) bool {
 // Restore implements tables.Concern: sandboxes are rebuilt from the ports. A port whose link is gone
 // (the node was booted) belongs to no sandbox any more.
 func (p *Pods) Restore(dump []datapath.Object) {
-	links := map[string]bool{}
+	links := map[string]host.Link{}
+	flows := map[uint64][]datapath.Object{}
 	for _, o := range dump {
-		if l, ok := o.(host.Link); ok {
-			links[l.Name] = true
+		switch t := o.(type) {
+		case host.Link:
+			links[t.Name] = t
+		case *openflow.Flow:
+			if t.Cookie()>>56 == pipeline.CookieSandbox {
+				flows[t.Cookie()] = append(flows[t.Cookie()], t)
+			}
 		}
 	}
 	for _, o := range dump {
 		port, ok := o.(*ovsdb.Port)
-		if !ok || port.ExternalID(idType) != typeSandbox || !links[port.Name()] {
+		if !ok || port.ExternalID(idType) != typeSandbox {
+			continue
+		}
+		link, ok := links[port.Name()]
+		if !ok {
 			continue
 		}
 		s := sandboxOf(port)
@@ -79,10 +89,16 @@ func (p *Pods) Restore(dump []datapath.Object) {
 		}
 		p.lastAge = max(p.lastAge, s.Age)
 		p.env.PutSandbox(s)
+		// What is there is the sandbox's from the start: if its DEL comes before it is rendered, that is
+		// what has to go.
+		p.env.Store.Set(s.Unit(), precedence(s), append(flows[pipeline.Cookie(pipeline.CookieSandbox, s.Unit())], port, link))
 		p.env.Dirty(s.Unit())
 		p.env.Dirty("podegress/" + s.PodKey())
 	}
 }
+
+// precedence says that of two sandboxes with one address the newer one is the Pod.
+func precedence(s *tables.Sandbox) datapath.Precedence { return datapath.Precedence{Age: -s.Age} }
 
 // sandboxOf reads a sandbox from its port; nil if the port's external_ids are not whole.
 func sandboxOf(port *ovsdb.Port) *tables.Sandbox {
@@ -232,8 +248,7 @@ func (p *Pods) Render(unit string) ([]datapath.Object, datapath.Precedence) {
 	if err := l.Err(); err != nil {
 		p.env.Log.Error(err, "Sandbox cannot be rendered whole", "unit", unit)
 	}
-	// Of two sandboxes with one address the newer one is the Pod.
-	return l.Objects(), datapath.Precedence{Age: -s.Age}
+	return l.Objects(), precedence(s)
 }
 
 func (p *Pods) link(l *pipeline.List, s *tables.Sandbox, mac host.MAC) {
