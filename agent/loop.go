@@ -5,6 +5,7 @@
 package agent
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -157,7 +158,7 @@ func (l *Loop) connection(d datapath.DisconnectEvent) {
 	// What is on the switch now is told by the switch. The fresh dump leads to one bundle with
 	// everything, so that no half pipeline forwards.
 	l.env.Store.Forget(isSwitchKind)
-	for _, u := range slices.Sorted(mapKeys(l.quarant)) {
+	for _, u := range slices.Sorted(maps.Keys(l.quarant)) {
 		l.release(u)
 	}
 	l.wake()
@@ -325,15 +326,4 @@ func (l *Loop) Unsettled() []string {
 	}
 	slices.Sort(out)
 	return out
-}
-
-// mapKeys is maps.Keys as a sorted-ready sequence.
-func mapKeys[V any](m map[string]V) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
-	}
 }

@@ -374,6 +374,7 @@ func (s *Store) Desired() []Object {
 // unknown, and accepted by take (nil takes all).
 func (s *Store) Pending(take func(Op) bool) []Op {
 	var ops []Op
+	//determinism:ignore take and group only look, and the list is sorted
 	for _, e := range s.pending {
 		if e.flight || e.state == notKnown {
 			continue
@@ -422,6 +423,7 @@ func (s *Store) UnitPending(name string, kinds ...Kind) bool {
 
 // Unknown reports whether any pending key of the kinds in group must be read back.
 func (s *Store) Unknown(group func(Kind) bool) bool {
+	//determinism:ignore group only looks
 	for _, e := range s.pending {
 		if e.state == notKnown && group(e.key.Kind) {
 			return true
@@ -467,6 +469,7 @@ func (s *Store) Forget(group func(Kind) bool) {
 
 func (s *Store) keys(group func(Kind) bool) []Key {
 	var keys []Key
+	//determinism:ignore group only looks, and the list is sorted
 	for k := range s.entries {
 		if group(k.Kind) {
 			keys = append(keys, k)

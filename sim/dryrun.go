@@ -57,6 +57,7 @@ func (n *Node) DryRestart() ([]datapath.Op, error) {
 func feed(t *tables.Tables, handle func(any)) {
 	give(t.Services, edge.KindService, handle)
 	slicesByKey := map[string]runtime.Object{}
+	//determinism:ignore a slice is in the map of one Service, so that its key comes once
 	for _, m := range t.Slices {
 		for k, s := range m {
 			slicesByKey[k] = s

@@ -54,6 +54,7 @@ func (g *gossip) stop(n *Node, leave bool) {
 		return
 	}
 	v.rejoin.Stop()
+	//determinism:ignore each timer is stopped by itself
 	for _, t := range v.failing {
 		t.Stop()
 	}

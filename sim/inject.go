@@ -87,7 +87,7 @@ func rawPacket(src *Source, fields []Field) (*packet.Packet, error) {
 		v[f.Name] = f.Value
 	}
 	has := func(prefix string) bool {
-		for k := range v { //determinism:ignore only whether there is one matters
+		for k := range v {
 			if strings.HasPrefix(k, prefix) {
 				return true
 			}

@@ -102,6 +102,7 @@ func (m *ipam) del(a edge.Attachment) int {
 // unused returns the attachments whose addresses gc would free.
 func (m *ipam) unused(keep []edge.Attachment, keepIPs []netip.Addr) []edge.Attachment {
 	var out []edge.Attachment
+	//determinism:ignore adds each attachment once, and the list is sorted
 	for ip, a := range m.given {
 		if !slices.Contains(keep, a) && !slices.Contains(keepIPs, ip) && !slices.Contains(out, a) {
 			out = append(out, a)

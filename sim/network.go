@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -139,8 +140,8 @@ func (w *World) attach(name string, ns *host.Netns, vlan uint16, addrs []netip.A
 
 // bitsOf returns the length of the subnet that an address on the fabric is in.
 func (w *World) bitsOf(a netip.Addr) int {
-	for _, nw := range w.nets {
-		if nw.cidr.Contains(a) {
+	for _, name := range slices.Sorted(maps.Keys(w.nets)) { // two may overlap
+		if nw := w.nets[name]; nw.cidr.Contains(a) {
 			return nw.cidr.Bits()
 		}
 	}

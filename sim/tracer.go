@@ -52,6 +52,7 @@ func (w *World) setTracers(t packet.Tracer) {
 	for _, x := range w.extOrder {
 		x.ns.SetTracer(t, x.name)
 	}
+	//determinism:ignore each namespace is told by itself
 	for _, s := range w.runtime.byID {
 		if s.ns != nil {
 			s.ns.SetTracer(t, s.pod)

@@ -4,6 +4,7 @@
 package egress
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -118,12 +119,14 @@ func (e *Egress) Handle(ev any, old runtime.Object) {
 		}
 	case datapath.PortEvent:
 		if t.Name == pipeline.GatewayPort || t.Name == pipeline.TunnelPort {
+			//determinism:ignore units are rendered in the order of their names, whatever order they were marked in
 			for ip := range e.holders {
 				e.env.Dirty(unitOfIP(ip))
 			}
 			e.invalidate("*")
 			return
 		}
+		//determinism:ignore units are rendered in the order of their names, whatever order they were marked in
 		for _, s := range e.env.Sandboxes {
 			if s.HostIf == t.Name {
 				e.env.Dirty("podegress/" + s.PodKey())
@@ -232,17 +235,20 @@ func (e *Egress) place() {
 			e.holders[ip] = append(e.holders[ip], eg.Name)
 		}
 	}
+	//determinism:ignore marks units and statuses, which are looked at in the order of their names
 	for name, p := range e.placements {
 		if old[name] != p {
 			e.placementChanged(name, old[name], p)
 		}
 	}
+	//determinism:ignore marks units and statuses, which are looked at in the order of their names
 	for name, p := range old {
 		if _, ok := e.placements[name]; !ok {
 			e.placementChanged(name, p, Placement{})
 		}
 	}
 	for _, set := range []map[netip.Addr][]string{oldHolders, e.holders} {
+		//determinism:ignore marks units and statuses, which are looked at in the order of their names
 		for ip := range set {
 			if !slices.Equal(oldHolders[ip], e.holders[ip]) {
 				e.env.Dirty(unitOfIP(ip))
@@ -482,7 +488,7 @@ func (e *Egress) membersChanged(alive []string) {
 
 // reannounce tells the neighbours again where the addresses of this node are.
 func (e *Egress) reannounce() {
-	for _, ip := range slices.SortedFunc(mapKeys(e.announced), netip.Addr.Compare) {
+	for _, ip := range slices.SortedFunc(maps.Keys(e.announced), netip.Addr.Compare) {
 		if node, pool := e.fromPool(ip); pool && node == e.env.Cfg.NodeName && e.isLocal(ip) {
 			e.announce(ip)
 		}
@@ -538,6 +544,7 @@ func (e *Egress) holderChanged(name string) {
 	if !ok {
 		return
 	}
+	//determinism:ignore the first that matches asks; what is asked does not depend on which it was
 	for _, src := range e.source {
 		if src.rendered[0] == ip || src.rendered[1] == ip {
 			e.resolveIP(ip)

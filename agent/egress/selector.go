@@ -2,7 +2,6 @@ package egress
 
 import (
 	"fmt"
-	"iter"
 	"maps"
 	"strings"
 
@@ -29,8 +28,6 @@ func icmpOf(v6 bool) uint8 {
 }
 
 func mapsEqual(a, b map[string]string) bool { return maps.Equal(a, b) }
-
-func mapKeys[K comparable, V any](m map[K]V) iter.Seq[K] { return maps.Keys(m) }
 
 // selector is the parsed appliedTo of an Egress.
 type selector struct {

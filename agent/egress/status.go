@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -84,7 +85,7 @@ func (w *statusWriter) changed(name string) {
 
 // look looks at every status that is due.
 func (w *statusWriter) look() {
-	names := slices.Sorted(mapKeys(w.due))
+	names := slices.Sorted(maps.Keys(w.due))
 	clear(w.due)
 	for _, n := range names {
 		w.lookAt(n)

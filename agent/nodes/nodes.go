@@ -106,6 +106,7 @@ func (n *Nodes) membersChanged(alive []string) {
 
 func (n *Nodes) all() {
 	n.env.Dirty(tables.HostUnit)
+	//determinism:ignore units are rendered in the order of their names, whatever order they were marked in
 	for name := range n.env.Nodes {
 		if name != n.env.Cfg.NodeName {
 			n.env.Dirty("node/" + name)
@@ -119,6 +120,7 @@ func (n *Nodes) setPeers() {
 		return
 	}
 	peers := map[string]netip.Addr{}
+	//determinism:ignore each node has an entry of its own
 	for name, node := range n.env.Nodes {
 		if node.Labels[corev1.LabelOSStable] == "windows" {
 			continue

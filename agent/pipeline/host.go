@@ -116,8 +116,11 @@ func (n *Node) netfilter(l *List, v6 bool) {
 		jump, err := host.NewJump(f, c.table, c.builtin, c.chain, 0)
 		Add(l, jump, err)
 	}
-	for name, typ := range map[string]host.SetType{setPods: host.SetNet, setNodePorts: host.SetIPPort} {
-		s, err := host.NewIPSet(host.IPSet{Name: setName(name, v6), Type: typ, Family: f})
+	for _, of := range []struct {
+		name string
+		typ  host.SetType
+	}{{setPods, host.SetNet}, {setNodePorts, host.SetIPPort}} {
+		s, err := host.NewIPSet(host.IPSet{Name: setName(of.name, v6), Type: of.typ, Family: f})
 		Add(l, s, err)
 	}
 	var podCIDR netip.Prefix

@@ -409,6 +409,7 @@ func (p *Pods) status(req *edge.CNIRequest) {
 // gc takes out every sandbox that is not in the list of valid attachments, and frees its address.
 func (p *Pods) gc(req *edge.CNIRequest) {
 	keep := slices.Clone(req.Valid)
+	//determinism:ignore adds each attachment once, and the list is sorted before it is used
 	for a := range p.calls {
 		if !slices.Contains(keep, a) {
 			keep = append(keep, a)

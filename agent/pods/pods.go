@@ -159,6 +159,7 @@ func (p *Pods) unitsOfPort(name string) []string {
 }
 
 func (p *Pods) all() {
+	//determinism:ignore units are rendered in the order of their names, whatever order they were marked in
 	for u := range p.env.Sandboxes {
 		p.env.Dirty(u)
 	}

@@ -126,6 +126,7 @@ func newer(a, b string) bool { return len(a) > len(b) || (len(a) == len(b) && a 
 func (c *Controller) turn() {
 	pools := map[string]*pool{}
 	broken := map[string]error{}
+	//determinism:ignore each pool is read by itself
 	for name, p := range c.pools {
 		pl, err := readPool(p)
 		if err != nil {

@@ -2,6 +2,7 @@ package services
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -51,7 +52,9 @@ func collect(t *tables.Tables, svcKey, portName string, proto corev1.Protocol, v
 		family = discoveryv1.AddressTypeIPv6
 	}
 	best := map[netip.AddrPort]*Endpoint{}
-	for _, slice := range t.Slices[svcKey] {
+	// Sorted: of two equally good endpoints with one address, on two nodes, the first is kept.
+	for _, name := range slices.Sorted(maps.Keys(t.Slices[svcKey])) {
+		slice := t.Slices[svcKey][name]
 		if slice.AddressType != family {
 			continue
 		}

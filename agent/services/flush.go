@@ -166,6 +166,7 @@ func (f *flusher) stale(entries []datapath.ConntrackEntry) []datapath.Tuple {
 	}
 	index := map[key][]netip.AddrPort{}
 	for _, set := range []map[string]*allowed{f.applied, f.rendered} {
+		//determinism:ignore the backends of a frontend are only searched, never listed
 		for _, a := range set {
 			if a == nil {
 				continue

@@ -100,9 +100,11 @@ func nodeMatters(old runtime.Object, cur *corev1.Node) bool {
 }
 
 func (s *Services) all() {
+	//determinism:ignore units are rendered in the order of their names, whatever order they were marked in
 	for key := range s.units {
 		s.changed(key)
 	}
+	//determinism:ignore units are rendered in the order of their names, whatever order they were marked in
 	for key := range s.env.Services {
 		s.changed(key)
 	}

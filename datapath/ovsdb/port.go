@@ -56,7 +56,7 @@ func NewPort(s PortSpec) (*Port, error) {
 	}
 	s.Options, s.ExternalIDs = maps.Clone(s.Options), maps.Clone(s.ExternalIDs)
 	for _, m := range []map[string]string{s.Options, s.ExternalIDs} {
-		for k := range m {
+		for _, k := range slices.Sorted(maps.Keys(m)) {
 			if k == "" || strings.ContainsAny(k, "= \t\n\"") {
 				return nil, fmt.Errorf("port %s: key %q: want one without blanks, quotes and =", s.Name, k)
 			}

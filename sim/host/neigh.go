@@ -102,6 +102,7 @@ func (t *neighbours) sortedProxies() []neighKey {
 
 func (t *neighbours) nextDeadline() (time.Time, bool) {
 	var first time.Time
+	//determinism:ignore the earliest deadline, whatever the order
 	for _, e := range t.pending {
 		if first.IsZero() || e.deadline.Before(first) {
 			first = e.deadline

@@ -133,8 +133,10 @@ func (st *ipState) deleteRoutesOf(l *Link, match func(*route) bool) {
 // deleteRoutes deletes the routes of all tables that match.
 func (st *ipState) deleteRoutes(match func(*route) bool) int {
 	n := 0
+	//determinism:ignore match only looks, and each table is changed by itself
 	for _, t := range st.tables {
 		for _, l := range slices.Clone(t.lens) {
+			//determinism:ignore match only looks, and each prefix is changed by itself
 			for a, b := range t.byLen[l] {
 				if slices.ContainsFunc(b, match) {
 					n += t.remove(match, netip.PrefixFrom(a, l))

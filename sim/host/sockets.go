@@ -219,6 +219,7 @@ func (n *Netns) reply(c *pkt, a *packet.Packet, flags uint8) {
 // Listening returns the open ports as "tcp 8080", sorted, for dumps.
 func (n *Netns) Listening() []string {
 	var out []string
+	//determinism:ignore the text depends on the listener alone, and the list is sorted
 	for k := range n.socks.listeners {
 		s := fmt.Sprintf("%s %d", packet.ProtoName(k.proto), k.port)
 		if k.addr.IsValid() {

@@ -133,7 +133,7 @@ func (n *Netns) setForwarding(fi, v int) {
 
 // sysctlNames returns every name, sorted.
 func (n *Netns) sysctlNames() []string {
-	names := slices.Collect(maps.Keys(n.conf))
+	names := slices.Sorted(maps.Keys(n.conf))
 	for i, f := range []string{"ipv4", "ipv6"} {
 		links := []string{"all", "default"}
 		for _, l := range n.byIndex {

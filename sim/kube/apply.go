@@ -276,6 +276,7 @@ func patched(info *kindInfo, old object, patch map[string]any) (object, error) {
 
 // merge applies a JSON merge patch: null removes, objects merge, everything else replaces.
 func merge(to, patch map[string]any) {
+	//determinism:ignore each key is merged by itself
 	for k, v := range patch {
 		switch v := v.(type) {
 		case nil:

@@ -29,7 +29,7 @@ func (s sets) remove(name, key string) {
 	}
 }
 
-func (s set) sorted() []string { return sortedKeys(maps.Keys(s)) }
+func (s set) sorted() []string { return slices.SortedFunc(maps.Keys(s), compareKeys) }
 
 // index finds objects without walking all of them, so that the cost of a write does not grow with
 // the cluster.
@@ -77,6 +77,7 @@ func newDirty() dirty {
 
 // pairs calls f with namespace/label=value of every label.
 func pairs(namespace string, labels map[string]string, f func(pair string)) {
+	//determinism:ignore f adds to an index, or takes from it
 	for k, v := range labels {
 		f(namespace + "/" + k + "=" + v)
 	}
@@ -84,7 +85,7 @@ func pairs(namespace string, labels map[string]string, f func(pair string)) {
 
 // firstPair is the entry of a selector that a Service is indexed by.
 func firstPair(namespace string, selector map[string]string) string {
-	k := slices.Min(slices.Collect(maps.Keys(selector)))
+	k := slices.Sorted(maps.Keys(selector))[0]
 	return namespace + "/" + k + "=" + selector[k]
 }
 
@@ -255,6 +256,7 @@ func (c *Cluster) dirtyServicesOf(pod *corev1.Pod) {
 // Pods that wait for a node, and the DaemonSets.
 func (c *Cluster) indexNode(old, node *corev1.Node, gone bool) {
 	if old != nil && (gone || old.Labels[corev1.LabelTopologyZone] != node.Labels[corev1.LabelTopologyZone]) {
+		//determinism:ignore marks Services, which are looked at in the order of their keys
 		for key := range c.index.podsByNode[node.Name] {
 			if pod, ok := get[*corev1.Pod](c, KindPod, key); ok {
 				c.dirtyServicesOf(pod)

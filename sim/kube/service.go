@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -301,16 +300,20 @@ func (c *Cluster) allocate(old, s *corev1.Service, p *problems) {
 		}
 		s.Spec.HealthCheckNodePort = n
 	}
+	//determinism:ignore each address is an entry of its own
 	for ip := range had {
 		c.clusterIPs[ip.Is6()].free(ip)
 	}
+	//determinism:ignore each port is an entry of its own
 	for n := range hadPorts {
 		c.nodePorts.free(n)
 	}
 	has, hasPorts := allocated(s)
+	//determinism:ignore each address is an entry of its own
 	for ip := range has {
 		c.clusterIPs[ip.Is6()].take(ip)
 	}
+	//determinism:ignore each port is an entry of its own
 	for n := range hasPorts {
 		c.nodePorts.take(n)
 	}
@@ -341,12 +344,14 @@ func allocated(s *corev1.Service) (ips map[netip.Addr]bool, ports map[int32]bool
 // releaseService frees what a deleted Service had.
 func (c *Cluster) releaseService(o object) {
 	ips, ports := allocated(o.(*corev1.Service))
+	//determinism:ignore each address is an entry of its own
 	for ip := range ips {
 		if pool := c.clusterIPs[ip.Is6()]; pool != nil {
 			pool.free(ip)
 		}
 	}
-	for n := range maps.Keys(ports) {
+	//determinism:ignore each port is an entry of its own
+	for n := range ports {
 		c.nodePorts.free(n)
 	}
 }

@@ -47,11 +47,7 @@ func (c *Cluster) table(kind Kind) (*table, error) {
 }
 
 // keys returns the keys sorted by namespace and name.
-func (t *table) keys() []string { return sortedKeys(maps.Keys(t.objects)) }
-
-func sortedKeys(keys func(yield func(string) bool)) []string {
-	return slices.SortedFunc(keys, compareKeys)
-}
+func (t *table) keys() []string { return slices.SortedFunc(maps.Keys(t.objects), compareKeys) }
 
 // compareKeys orders keys by namespace, then name. It is not the order of the texts: a/b sorts
 // before a-b/c.

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -123,13 +124,10 @@ func (s *Stream) list(k Kind) {
 	q, t := s.queues[k], s.c.tables[k]
 	q.events, q.head = nil, 0
 	// Deletions first: an object of the same name with another UID is a deletion and an addition.
-	for _, key := range sortedKeys(func(yield func(string) bool) {
-		for key, o := range q.seen {
-			if now, ok := t.objects[key]; (!ok || now.GetUID() != o.GetUID()) && !yield(key) {
-				return
-			}
+	for _, key := range slices.SortedFunc(maps.Keys(q.seen), compareKeys) {
+		if now, ok := t.objects[key]; ok && now.GetUID() == q.seen[key].GetUID() {
+			continue
 		}
-	}) {
 		q.events = append(q.events, Event{Type: Deleted, Kind: k, Key: key, Object: q.seen[key], Tombstone: true})
 	}
 	for _, key := range t.keys() {

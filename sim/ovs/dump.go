@@ -33,6 +33,7 @@ func (s *Switch) DumpAll() []datapath.Object {
 func (s *Switch) dump(flow func(*rule) bool, port func(*PortState) bool) []datapath.Object {
 	s.Tick()
 	var list []datapath.Object
+	//determinism:ignore flow only looks, and the list is sorted
 	for _, r := range s.flows {
 		if flow(r) {
 			list = append(list, r.flow)
@@ -44,6 +45,7 @@ func (s *Switch) dump(flow func(*rule) bool, port func(*PortState) bool) []datap
 	for _, m := range s.meters {
 		list = append(list, m.m)
 	}
+	//determinism:ignore port only looks, and the list is sorted
 	for _, st := range s.ports {
 		if st.Port != nil && port(st) {
 			list = append(list, st.Port)

@@ -159,7 +159,7 @@ var pureFunctions = map[string][]string{
 
 // pureMethods are those of types of other packages.
 var pureMethods = map[string][]string{
-	"time": {"*"}, // Time and Duration are values; timers are reported where they are made
+	"time":                                 {"*"}, // Time and Duration are values; timers are reported where they are made
 	"k8s.io/apimachinery/pkg/apis/meta/v1": {"Get*", "DeepCopy*", "Before", "Equal", "IsZero"},
 	"k8s.io/apimachinery/pkg/labels":       {"Matches", "Empty", "String", "Has", "Get"},
 }

@@ -157,7 +157,7 @@ func (r *region) isFresh(e ast.Expr, self types.Object) bool {
 }
 
 // outside returns the path that an assignment to e changes outside the region, "" if none; keyed is
-// the index if a map's element is assigned, and then the path is the map's.
+// the index if an element of a map, slice or array is assigned, and then the path is the whole's.
 func (r *region) outside(e ast.Expr) (path string, keyed ast.Expr) {
 	info := r.c.pass.TypesInfo
 	e = ast.Unparen(e)
@@ -180,14 +180,12 @@ func (r *region) outside(e ast.Expr) (path string, keyed ast.Expr) {
 		if own(e.X) {
 			return "", nil
 		}
-		switch t := info.TypeOf(e.X); {
-		case coreIs[*types.Map](t):
-			return types.ExprString(e.X), e.Index
-		case coreIs[*types.Array](t):
+		if coreIs[*types.Array](info.TypeOf(e.X)) {
 			if p, _ := r.outside(e.X); p == "" {
 				return "", nil
 			}
 		}
+		return types.ExprString(e.X), e.Index
 	case *ast.StarExpr:
 		if own(e.X) {
 			return "", nil
@@ -241,7 +239,7 @@ func (r *region) statement(s ast.Stmt, breaks bool) *leak {
 		return firstLeak(func() *leak { return r.statement(s.Init, true) }, func() *leak { return r.expr(s.Tag) },
 			func() *leak { return r.cases(s.Body) })
 	case *ast.TypeSwitchStmt:
-		return firstLeak(func() *leak { return r.statement(s.Init, true) }, func() *leak { return r.statement(s.Assign, true) },
+		return firstLeak(func() *leak { return r.statement(s.Init, true) }, func() *leak { return r.asserted(s.Assign) },
 			func() *leak { return r.cases(s.Body) })
 	case *ast.LabeledStmt:
 		return r.statement(s.Stmt, breaks)
@@ -251,6 +249,17 @@ func (r *region) statement(s ast.Stmt, breaks bool) *leak {
 		return r.returns(s)
 	}
 	return &leak{s.Pos(), "does what cannot be followed (defer, go, select or a channel)"}
+}
+
+// asserted looks at the x of switch v := x.(type); each clause has a v of its own.
+func (r *region) asserted(s ast.Stmt) *leak {
+	switch s := s.(type) {
+	case *ast.AssignStmt:
+		return r.expr(s.Rhs[0])
+	case *ast.ExprStmt:
+		return r.expr(s.X)
+	}
+	return nil
 }
 
 func firstLeak(steps ...func() *leak) *leak {

@@ -26,7 +26,9 @@ func (r *region) bareCall(s *ast.ExprStmt) *leak {
 			class = "own key"
 		}
 		path := types.ExprString(call.Args[0])
-		return firstLeak(func() *leak { return r.expr(call.Args[1]) }, func() *leak { return r.record(s.Pos(), path, class, class == "delete" && !r.mentionsInner(call.Args[1])) })
+		return firstLeak(func() *leak { return r.expr(call.Args[1]) }, func() *leak {
+			return r.record(s.Pos(), path, class, class == "delete" && !r.mentionsInner(call.Args[1]))
+		})
 	case isBuiltin(info, call, "panic"):
 		return r.expr(call.Args[0])
 	}

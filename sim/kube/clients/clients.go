@@ -194,6 +194,7 @@ func (cl *Clients) reactWatch(action testing.Action) (handled bool, ret watch.In
 	r := a.GetWatchRestrictions()
 	w := &watcher{
 		kind: kind, namespace: a.Namespace, labels: r.Labels, fields: r.Fields,
+		//determinism:ignore the interface of client-go; nobody waits on it in the simulator
 		seen: make(map[string]bool), ch: make(chan watch.Event, watchBuffer),
 	}
 	var after uint64
@@ -265,8 +266,10 @@ func (w *watcher) push(e kube.Event) {
 	case w.closed:
 	case len(w.ch) == cap(w.ch):
 		w.closed = true
+		//determinism:ignore the interface of client-go; nobody waits on it in the simulator
 		close(w.ch)
 	default: // there is room: this is the only sender
+		//determinism:ignore the interface of client-go; nobody waits on it in the simulator
 		w.ch <- watch.Event{Type: typ, Object: e.Object.DeepCopyObject()}
 	}
 }
@@ -277,6 +280,7 @@ func (w *watcher) Stop() {
 	defer w.mu.Unlock()
 	if !w.closed {
 		w.closed = true
+		//determinism:ignore the interface of client-go; nobody waits on it in the simulator
 		close(w.ch)
 	}
 }
