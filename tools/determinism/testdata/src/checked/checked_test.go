@@ -1,0 +1,5 @@
+package checked
+
+import "time"
+
+func helper() time.Time { return time.Now() }

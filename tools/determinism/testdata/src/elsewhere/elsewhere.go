@@ -1,0 +1,5 @@
+package elsewhere
+
+import "time"
+
+func Now() time.Time { return time.Now() }
