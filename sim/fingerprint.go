@@ -34,7 +34,8 @@ func (n *Node) renames() *strings.Replacer {
 		return strings.NewReplacer()
 	}
 	env := n.agent.loop.Env()
-	for _, s := range env.Sandboxes {
+	for _, unit := range slices.Sorted(maps.Keys(env.Sandboxes)) {
+		s := env.Sandboxes[unit]
 		pod := s.PodKey()
 		pairs[s.HostIf] = "IF(" + pod + ")"
 		pairs[s.MAC] = "MAC(" + pod + ")"
@@ -56,7 +57,9 @@ func (n *Node) renames() *strings.Replacer {
 		pairs[fmt.Sprintf("--mark %#x/0xff", m)] = "--mark MARK(" + ip.String() + ")/0xff"
 		pairs[fmt.Sprintf("--set-xmark %#x/0xff", m)] = "--set-xmark MARK(" + ip.String() + ")/0xff"
 	}
-	for owner, id := range env.Groups.Owners() {
+	owners := env.Groups.Owners()
+	for _, owner := range slices.Sorted(maps.Keys(owners)) {
+		id := owners[owner]
 		pairs[fmt.Sprintf("group:%d", id)] = "group:" + owner
 		pairs[fmt.Sprintf("group_id=%d,", id)] = "group_id=" + owner + ","
 		pairs[fmt.Sprintf("%#x->reg7", id)] = owner + "->reg7"
