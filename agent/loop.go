@@ -40,8 +40,8 @@ type Loop struct {
 	concerns []tables.Concern
 	byKind   map[string]tables.Concern
 
-	dirty map[string]bool
-	queue []string // dirty units, oldest first
+	dirty  map[string]bool
+	queues map[string][]string // dirty units by kind
 
 	turnPosted bool
 	stopped    bool
@@ -89,7 +89,7 @@ func New(cfg *config.Config, seams Seams) (*Loop, error) {
 		return nil, err
 	}
 	l := &Loop{
-		seams: seams, byKind: map[string]tables.Concern{}, dirty: map[string]bool{}, wiring: map[string]bool{},
+		seams: seams, byKind: map[string]tables.Concern{}, dirty: map[string]bool{}, queues: map[string][]string{}, wiring: map[string]bool{},
 		quarant: map[string]*quarantine{}, connected: true,
 	}
 	l.stats.DirtyTimes = map[string]int{}
@@ -183,7 +183,8 @@ func (l *Loop) markDirty(unit string) {
 	l.stats.DirtyTimes[unit]++
 	if !l.dirty[unit] {
 		l.dirty[unit] = true
-		l.queue = append(l.queue, unit)
+		k := unitKind(unit)
+		l.queues[k] = append(l.queues[k], unit)
 	}
 	l.wake()
 }
@@ -222,32 +223,35 @@ func (l *Loop) turn() {
 	}
 }
 
+// render renders the dirty units of every kind whose sources were heard. The others wait, untouched:
+// what arrives until then costs nothing.
 func (l *Loop) render() {
-	if len(l.queue) == 0 {
-		return
-	}
-	// Sorted, so that the order in which units were marked does not matter.
-	queue := l.queue
-	slices.Sort(queue)
-	l.queue = nil
-	paced := l.pacing.admit(l, queue)
-	for _, u := range queue {
-		c := l.byKind[unitKind(u)]
+	for _, kind := range slices.Sorted(maps.Keys(l.queues)) {
+		c := l.byKind[kind]
 		if c == nil {
-			delete(l.dirty, u)
+			delete(l.queues, kind)
 			continue
 		}
-		if !c.Ready(unitKind(u)) || (!paced && unitKind(u) == pacedKind) {
-			l.queue = append(l.queue, u)
+		if !c.Ready(kind) || (kind == pacedKind && !l.pacing.admit(l)) {
 			continue
 		}
-		delete(l.dirty, u)
-		objs, prec := c.Render(u)
-		l.stats.Renders++
-		if l.env.Store.Set(u, prec, objs) {
-			// A unit that wants something else now is worth another try at once.
-			l.release(u)
+		// Sorted, so that the order in which units were marked does not matter.
+		queue := l.queues[kind]
+		slices.Sort(queue)
+		delete(l.queues, kind)
+		for _, u := range queue {
+			l.renderUnit(c, u)
 		}
+	}
+}
+
+func (l *Loop) renderUnit(c tables.Concern, u string) {
+	delete(l.dirty, u)
+	objs, prec := c.Render(u)
+	l.stats.Renders++
+	if l.env.Store.Set(u, prec, objs) {
+		// A unit that wants something else now is worth another try at once.
+		l.release(u)
 	}
 }
 
@@ -269,7 +273,7 @@ func (l *Loop) tellRealised() {
 // releaseOrphans lets what nobody wants be deleted, once every source of every kind was heard and
 // everything was rendered. Until then a part of the truth could delete what the rest of it wants.
 func (l *Loop) releaseOrphans() {
-	if !l.dumped || len(l.queue) > 0 {
+	if !l.dumped || len(l.queues) > 0 {
 		return
 	}
 	for _, c := range l.concerns {
@@ -308,8 +312,10 @@ func (l *Loop) Stats() Stats { return l.stats }
 // Unsettled names the units that are dirty, pending or quarantined, with the reason, sorted.
 func (l *Loop) Unsettled() []string {
 	var out []string
-	for _, u := range l.queue {
-		out = append(out, u+": dirty")
+	for _, kind := range slices.Sorted(maps.Keys(l.queues)) {
+		for _, u := range l.queues[kind] {
+			out = append(out, u+": dirty")
+		}
 	}
 	if !l.dumped {
 		out = append(out, "host: the node was not read back")

@@ -20,25 +20,14 @@ type pacing struct {
 	timer  edge.Timer
 }
 
-// admit takes a token if the queue has a paced unit that could be rendered now. Without a token the
-// units stay queued and a timer takes the next turn.
-func (p *pacing) admit(l *Loop, queue []string) bool {
-	waiting := false
-	for _, u := range queue {
-		if unitKind(u) == pacedKind && l.byKind[pacedKind].Ready(pacedKind) {
-			waiting = true
-			break
-		}
-	}
-	if !waiting {
-		return true
-	}
+// admit takes a token for the paced units that wait. Without one they stay queued, and a timer takes the
+// next turn.
+func (p *pacing) admit(l *Loop) bool {
+	defer p.arm(l)
 	if p.tokens == 0 {
-		p.arm(l)
 		return false
 	}
 	p.tokens--
-	p.arm(l)
 	return true
 }
 
@@ -57,7 +46,7 @@ func (p *pacing) arm(l *Loop) {
 		if p.tokens < pacingBurst {
 			p.arm(l)
 		}
-		if len(l.queue) > 0 {
+		if len(l.queues) > 0 {
 			l.wake()
 		}
 	})

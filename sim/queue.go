@@ -208,7 +208,7 @@ var ErrLivelock = errors.New("livelock")
 func (q *Queue) Drain(budget *int) error {
 	for q.Step() {
 		if *budget--; *budget <= 0 {
-			return fmt.Errorf("%w: more than %d events without an end", ErrLivelock, Livelock)
+			return fmt.Errorf("%w: too many events without an end", ErrLivelock)
 		}
 	}
 	return nil

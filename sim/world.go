@@ -194,13 +194,17 @@ func (w *World) Step(n int) int {
 
 // Settle runs what is due and the work that follows, for at most within. It returns what is not
 // settled, with no fault of the scenario to explain it.
-func (w *World) Settle(within time.Duration) error {
+func (w *World) Settle(within time.Duration) error { return w.SettleMany(within, Livelock) }
+
+// SettleMany is Settle for loads of many objects: limit is how many events may run before they are
+// called a livelock.
+func (w *World) SettleMany(within time.Duration, limit int) error {
 	for _, n := range w.nodeOrder {
 		if n.agent != nil {
 			clear(n.agent.loop.Stats().DirtyTimes)
 		}
 	}
-	if err := w.queue.Settle(within, Livelock); err != nil {
+	if err := w.queue.Settle(within, limit); err != nil {
 		return fmt.Errorf("%w; most often dirty: %s", err, w.busiest())
 	}
 	var errs []error

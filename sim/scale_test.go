@@ -1,0 +1,143 @@
+package sim
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"towtank/sim/kube"
+)
+
+const endpointsPerService = 10
+
+// addServices makes n Services with their EndpointSlices, as somebody applies them.
+func addServices(tb testing.TB, w *World, n int) {
+	tb.Helper()
+	for i := range n {
+		name := fmt.Sprintf("s%05d", i)
+		svc := &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8080)}}},
+		}
+		if _, err := w.Kube.Create(svc); err != nil {
+			tb.Fatal(err)
+		}
+		if _, err := w.Kube.Create(slice(name, i, endpointsPerService)); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+func slice(service string, i, endpoints int) *discoveryv1.EndpointSlice {
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: service + "-x", Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To(""), Port: ptr.To(int32(8080)), Protocol: ptr.To(corev1.ProtocolTCP)}},
+	}
+	for e := range endpoints {
+		k := i*endpointsPerService + e
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
+			Addresses:  []string{fmt.Sprintf("10.%d.%d.%d", 100+k>>16, k>>8&0xff, k&0xff)},
+			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}, NodeName: ptr.To("n1"),
+		})
+	}
+	return s
+}
+
+func scaleWorld(tb testing.TB) *World {
+	tb.Helper()
+	w, err := New(Options{Seed: 1})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if _, err := w.AddNode("n1"); err != nil {
+		tb.Fatal(err)
+	}
+	mustSettle(tb, w)
+	return w
+}
+
+func mustSettle(tb testing.TB, w *World) {
+	tb.Helper()
+	if err := w.SettleMany(time.Minute, 10_000_000); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+var scales = []int{1000, 2000, 5000, 10000}
+
+// BenchmarkColdLoad is the start of an agent that finds n Services with 10 endpoints each: watch, render,
+// diff, one bundle, the switch.
+func BenchmarkColdLoad(b *testing.B) {
+	for _, n := range scales {
+		b.Run(fmt.Sprintf("services=%d", n), func(b *testing.B) {
+			w := scaleWorld(b)
+			addServices(b, w, n)
+			mustSettle(b, w)
+			for b.Loop() {
+				b.StopTimer()
+				w.killAgent(w.Node("n1"), "benchmark")
+				w.Node("n1").sw.Restart()
+				runtime.GC()
+				b.StartTimer()
+				w.startAgent(w.Node("n1"))
+				mustSettle(b, w)
+			}
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			b.ReportMetric(float64(m.HeapAlloc)/1e6, "MB-heap")
+			b.ReportMetric(b.Elapsed().Seconds()*1e6/float64(b.N)/float64(n), "µs/service")
+		})
+	}
+}
+
+// BenchmarkOneChange is one changed EndpointSlice among n Services, from the API to the switch.
+func BenchmarkOneChange(b *testing.B) {
+	for _, n := range scales {
+		b.Run(fmt.Sprintf("services=%d", n), func(b *testing.B) {
+			w := scaleWorld(b)
+			addServices(b, w, n)
+			mustSettle(b, w)
+			count := 0
+			for b.Loop() {
+				count++
+				o, err := w.Kube.Get(kube.KindEndpointSlice, "default", "s00500-x")
+				if err != nil {
+					b.Fatal(err)
+				}
+				s := o.DeepCopyObject().(*discoveryv1.EndpointSlice)
+				s.Endpoints = slice("s00500", 500, endpointsPerService-count%2).Endpoints
+				if _, err := w.Kube.Update(s); err != nil {
+					b.Fatal(err)
+				}
+				mustSettle(b, w)
+			}
+		})
+	}
+}
+
+// The whole of 10,000 Services with 10 endpoints each fits: every Service port is served, and a packet
+// finds its way.
+func TestTenThousandServices(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes several seconds")
+	}
+	w := scaleWorld(t)
+	addServices(t, w, 10000)
+	mustSettle(t, w)
+	text := w.Node("n1").sw.DumpText()
+	if got := strings.Count(text, "group_id="); got != 10000 {
+		t.Errorf("%d groups, want 10000", got)
+	}
+	if left := w.Node("n1").agent.loop.Unsettled(); len(left) > 0 {
+		t.Errorf("unsettled: %v", left[:min(len(left), 5)])
+	}
+}
