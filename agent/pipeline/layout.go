@@ -69,7 +69,7 @@ var (
 	regExternal   = openflow.Reg(4).Range(21, 21) // to a NodePort, load-balancer or external address
 	regFromLocal  = openflow.Reg(4).Range(28, 28) // from a Pod of this node, or from the node
 	regMark       = openflow.Reg(5).All()         // Egress mark
-	regService    = openflow.Reg(7).All()         // the Service port that the endpoint was picked for
+	regService    = openflow.Reg(7).All()         // the group that the endpoint was picked from
 )
 
 // Values of regSource and of the same bits of ct_mark.

@@ -1,7 +1,9 @@
 package pipeline
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 
 	of "towtank/datapath/openflow"
 )
@@ -51,32 +53,25 @@ const dpHashBuckets = 256
 // ServiceFlows adds the groups and flows of a Service port.
 func (n *Node) ServiceFlows(l *List, s *Service) {
 	c := Cookie(CookieService, s.Unit)
-	id := uint64(s.ClusterGroup)
-	if id == 0 {
-		id = uint64(s.LocalGroup)
-	}
-	if s.ClusterGroup != 0 {
-		n.group(l, s, s.ClusterGroup, s.Cluster)
-	}
-	if s.LocalGroup != 0 {
-		n.group(l, s, s.LocalGroup, s.Local)
-	}
-	seen := map[netip.AddrPort]bool{}
-	for _, list := range [2][]Backend{s.Cluster, s.Local} {
-		for _, b := range list {
-			if !seen[b.AddrPort] {
-				seen[b.AddrPort] = true
-				s.endpoint(l, c, id, b)
-			}
+	for _, g := range []struct {
+		id       uint32
+		backends []Backend
+	}{{s.ClusterGroup, s.Cluster}, {s.LocalGroup, s.Local}} {
+		if g.id == 0 {
+			continue
+		}
+		n.group(l, s, g.id, g.backends)
+		for _, b := range g.backends {
+			s.endpoint(l, c, uint64(g.id), b)
 		}
 	}
 	for i := range s.Frontends {
-		s.frontend(l, c, id, &s.Frontends[i])
+		s.frontend(l, c, &s.Frontends[i])
 	}
 }
 
-// endpoint adds the translation of one endpoint. It is the Service port's own: an endpoint that
-// another Service still has cannot be reached through a learned flow of this one (field bug 82).
+// endpoint adds the translation of one endpoint. It is the group's own: an endpoint that another
+// Service still has, or the other policy, cannot be reached through a learned flow of this one.
 func (s *Service) endpoint(l *List, c, id uint64, b Backend) {
 	flow(l, c, TableEndpointDNAT, 200,
 		terms(of.L4(s.V6, s.Proto), regService.Is(id), regPortLB.Is(lbSelected<<16|uint64(b.Port())), s.regEndpoint().IsAddr(b.Addr())),
@@ -91,14 +86,14 @@ func (s *Service) regEndpoint() of.Field {
 }
 
 // frontend adds the flows of one address: who may come in, to which group, and what is remembered.
-func (s *Service) frontend(l *List, c, id uint64, f *Frontend) {
+func (s *Service) frontend(l *List, c uint64, f *Frontend) {
 	base := terms(of.L4(s.V6, s.Proto), of.DstPort(s.Proto, f.Port))
 	if f.NodePort {
 		base = append(base, of.IPFamily(s.V6), regNodePort.Is(1))
 	} else {
 		base = append(base, of.DstAddr(f.Addr))
 	}
-	load := []of.Action{regRouted.Set(1), regService.Set(id)}
+	load := []of.Action{regRouted.Set(1)}
 	state := uint64(lbSelected)
 	if s.AffinitySeconds > 0 {
 		state = lbLearn
@@ -107,7 +102,9 @@ func (s *Service) frontend(l *List, c, id uint64, f *Frontend) {
 	if f.External {
 		load = append(load, regExternal.Set(1))
 	}
-	to := func(group uint32) []of.Action { return append(append([]of.Action(nil), load...), of.ToGroup(group)) }
+	to := func(group uint32) []of.Action {
+		return append(slices.Clone(load), regService.Set(uint64(group)), of.ToGroup(group))
+	}
 
 	sources := [][]of.Term{nil}
 	if len(f.Sources) > 0 {
@@ -133,13 +130,18 @@ func (s *Service) frontend(l *List, c, id uint64, f *Frontend) {
 		}
 	}
 	if s.AffinitySeconds > 0 {
-		flow(l, c, TableServiceLB, 190, append(terms(regLB.Is(lbLearn)), base...), s.learn(c, f), regLB.Set(lbSelected), of.Goto(TableEndpointDNAT))
+		flow(l, c, TableServiceLB, 190, append(terms(regLB.Is(lbLearn)), base...), s.learn(f), regLB.Set(lbSelected), of.Goto(TableEndpointDNAT))
 	}
 }
 
 // learn remembers the endpoint of a client for one frontend. The time is hard: it does not start
 // again with every connection.
-func (s *Service) learn(c uint64, f *Frontend) of.Action {
+//
+// What was learned has a cookie of its own for each frontend and policy: the switch forgets it when the
+// last flow goes that learns with this cookie, so it goes with the address, and when the policy or the
+// clients that may come change.
+func (s *Service) learn(f *Frontend) of.Action {
+	c := Cookie(CookieService, fmt.Sprintf("%s %s:%d %t %v", s.Unit, f.Addr, f.Port, f.Local, f.Sources))
 	eth := uint64(of.EthTypeIPv4)
 	src, dst := of.IPSrc, of.IPDst
 	if s.V6 {

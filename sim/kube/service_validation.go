@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -33,7 +34,8 @@ func (c *Cluster) validateService(old, s *corev1.Service, p *problems) {
 		p.textf("spec.loadBalancerSourceRanges", "may only be set if spec.type is LoadBalancer, found %s", s.Spec.Type)
 	}
 	for i, r := range s.Spec.LoadBalancerSourceRanges {
-		if _, err := netip.ParsePrefix(r); err != nil {
+		// The API server allows blanks around a range, for old annotations' sake.
+		if _, err := netip.ParsePrefix(strings.TrimSpace(r)); err != nil {
 			p.bad(fmt.Sprintf("spec.loadBalancerSourceRanges[%d]", i), r, "a network as 10.0.0.0/24")
 		}
 	}
