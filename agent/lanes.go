@@ -56,6 +56,7 @@ func (l *Loop) dispatchWiring() {
 	ops := l.env.Store.Pending(func(op datapath.Op) bool {
 		return isWiring(op) && !l.held(op) && !l.wiring[op.Units[0]]
 	})
+	order(ops)
 	for _, op := range ops {
 		if len(l.wiring) >= wiringLimit {
 			return
@@ -130,7 +131,7 @@ func (l *Loop) dispatchDatapath() {
 // order sorts the ops of a stage: made bottom-up (groups before the flows that use them), then
 // deleted top-down.
 func order(ops []datapath.Op) {
-	slices.SortStableFunc(ops, func(a, b datapath.Op) int {
+	slices.SortFunc(ops, func(a, b datapath.Op) int {
 		if a.Delete() != b.Delete() {
 			if a.Delete() {
 				return 1

@@ -370,8 +370,8 @@ func (s *Store) Desired() []Object {
 	return objs
 }
 
-// Pending returns the ops that lead from known to wanted, sorted by key: those not in flight, not
-// unknown, and accepted by take (nil takes all).
+// Pending returns the ops that lead from known to wanted, in no order: those not in flight, not unknown,
+// and accepted by take (nil takes all). Who applies them sorts them.
 func (s *Store) Pending(take func(Op) bool) []Op {
 	var ops []Op
 	//determinism:ignore take and group only look, and the list is sorted
@@ -387,7 +387,6 @@ func (s *Store) Pending(take func(Op) bool) []Op {
 			ops = append(ops, op)
 		}
 	}
-	slices.SortFunc(ops, func(a, b Op) int { return a.Key().Compare(b.Key()) })
 	return ops
 }
 

@@ -3,6 +3,8 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -283,8 +285,24 @@ func unitsOf(ops []datapath.Op) []string {
 	return out
 }
 
-// opsText renders ops for the log, in full: the hash covers what was written.
+// maxOpsText is up to how many ops the journal and the log have in full.
+const maxOpsText = 500
+
+// opsText renders ops for the journal and the log. The log's hash covers what was written either way: of
+// many ops the text is a hash.
 func opsText(ops []datapath.Op) string {
+	if len(ops) > maxOpsText {
+		h := fnv.New64a()
+		for _, op := range ops {
+			for _, o := range [2]datapath.Object{op.Old, op.New} {
+				if o != nil {
+					_, _ = io.WriteString(h, o.String()) // a hash does not fail
+				}
+				_, _ = h.Write([]byte{0})
+			}
+		}
+		return fmt.Sprintf("%d ops %016x", len(ops), h.Sum64())
+	}
 	var b strings.Builder
 	for i, op := range ops {
 		if i > 0 {
