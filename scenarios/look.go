@@ -56,7 +56,8 @@ func (r *Runner) look(st lang.Step, s *Step) error {
 		if err != nil {
 			return r.soft(s, err)
 		}
-		s.Outcome, s.Trace = Info, r.trace(f)
+		s.Outcome = Info
+		s.Got, s.Trace = r.trace(f)
 		return nil
 	case lang.Dump:
 		s.Outcome = Info

@@ -52,17 +52,22 @@ func (r *Runner) soft(s *Step, err error) error {
 // explain traces the same flow once more, so that people see where it went.
 func (r *Runner) explain(s *Step, f sim.Flow) {
 	f.SPort = 0
-	s.Trace = r.trace(f)
+	_, s.Trace = r.trace(f)
 }
 
-// trace sends one packet with a trace on.
-func (r *Runner) trace(f sim.Flow) []TraceLine {
+// trace makes a connection with a trace on, and returns what became of it.
+func (r *Runner) trace(f sim.Flow) (Got, []TraceLine) {
+	var got Got
 	steps := r.World.Traced(func() {
-		if _, err := r.World.Probe(f); err != nil {
+		res, err := r.World.Probe(f)
+		if err != nil {
 			r.World.Note("trace", err.Error())
+			got.Note = err.Error()
+			return
 		}
+		got = gotOf([]sim.Result{res})
 	})
-	return traceLines(steps, r.owner)
+	return got, traceLines(steps, r.owner)
 }
 
 func gotOf(results []sim.Result) Got {

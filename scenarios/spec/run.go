@@ -9,7 +9,11 @@ import (
 
 	"towtank/scenarios"
 	"towtank/scenarios/lang"
+	"towtank/scenarios/report"
 )
+
+// maxReported is how many failures of a run are shown in full.
+const maxReported = 5
 
 // Text returns the scenario as a file.
 func (s *Scenario) Text() []byte { return s.file.Format() }
@@ -30,8 +34,8 @@ func (s *Scenario) Run() {
 		return
 	}
 	for _, seed := range s.seeds {
-		if report := Check(f, seed); report != "" {
-			s.t.Fatalf("%s\nThe scenario, to keep as %s:\n\n%s", report, f.Name, text)
+		if failed := Check(f, seed); failed != "" {
+			s.t.Fatalf("%s\nThe scenario, to keep as %s:\n\n%s", failed, f.Name, text)
 			return
 		}
 	}
@@ -56,13 +60,13 @@ func File(t T, name string) *lang.File {
 // Check runs a file twice with a seed and returns a report of what failed, "" if all held and both
 // runs logged the same events.
 func Check(f *lang.File, seed uint64) string {
-	first, report := once(f, seed)
-	if report != "" {
-		return report
+	first, failed := once(f, seed)
+	if failed != "" {
+		return failed
 	}
-	second, report := once(f, seed)
-	if report != "" {
-		return "the second run with the same seed:\n" + report
+	second, failed := once(f, seed)
+	if failed != "" {
+		return "the second run with the same seed:\n" + failed
 	}
 	if first.LogHash != second.LogHash {
 		return fmt.Sprintf("%s seed %d: two runs differ: log hash %s and %s\nreplay: %s", f.Name, seed, first.LogHash, second.LogHash, first.Replay)
@@ -72,12 +76,12 @@ func Check(f *lang.File, seed uint64) string {
 
 func once(f *lang.File, seed uint64) (scenarios.End, string) {
 	var b bytes.Buffer
-	end, err := scenarios.Run(f, scenarios.Options{Seed: seed}, &report{w: &b})
+	end, err := scenarios.Run(f, scenarios.Options{Seed: seed}, &report.Text{W: &b, Max: maxReported})
 	switch {
 	case err != nil:
-		return end, fmt.Sprintf("%s%v\nreplay: %s", b.String(), err, end.Replay)
+		return end, fmt.Sprintf("%s%v", b.String(), err)
 	case end.Outcome == scenarios.Fail:
-		return end, fmt.Sprintf("%s%d of %d steps failed, seed %d, virtual time %s\nreplay: %s", b.String(), end.Failed, end.Steps, seed, end.Time, end.Replay)
+		return end, b.String()
 	}
 	return end, ""
 }

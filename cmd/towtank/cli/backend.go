@@ -1,0 +1,43 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"towtank/internal/spelling"
+	"towtank/scenarios"
+	"towtank/scenarios/lang"
+)
+
+// backend is a place where scenarios can run.
+type backend struct {
+	// run runs one file; nil if this build does not have the backend.
+	run func(*lang.File, scenarios.Options, scenarios.Observer) (scenarios.End, error)
+	// unable says why the backend cannot run on this machine, nil if it can.
+	unable func() error
+}
+
+// backends are the backends by name. A new one is added here, when it implements run.
+var backends = map[string]backend{
+	"sim": {run: scenarios.Run},
+}
+
+// backendNamed returns a backend that can run here.
+func backendNamed(name string) (backend, error) {
+	b, ok := backends[name]
+	known := false
+	for _, n := range lang.Backends {
+		known = known || n == name
+	}
+	switch {
+	case !ok && !known:
+		return b, wrongf("--backend: found %q, allowed: %s%s", name, strings.Join(lang.Backends, ", "), spelling.Hint(name, lang.Backends))
+	case b.run == nil:
+		return b, &status{exitCannot, fmt.Errorf("backend %s is not available in this build; sim is", name)}
+	case b.unable != nil:
+		if err := b.unable(); err != nil {
+			return b, &status{exitCannot, fmt.Errorf("backend %s cannot run here: %w", name, err)}
+		}
+	}
+	return b, nil
+}

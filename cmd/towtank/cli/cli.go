@@ -1,0 +1,139 @@
+// Package cli is the command line of towtank: one file for each command.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"towtank/internal/spelling"
+	"towtank/scenarios"
+)
+
+// Exit statuses.
+const (
+	exitOK     = 0 // all expectations and invariants held
+	exitFailed = 1 // one did not
+	exitWrong  = 2 // the file or the call is wrong
+	exitCannot = 3 // this backend cannot run here, or every file was skipped
+)
+
+// status is an error that carries an exit status. Its text, if any, was not yet shown.
+type status struct {
+	code int
+	err  error
+}
+
+// Error implements error.
+func (s *status) Error() string {
+	if s.err == nil {
+		return fmt.Sprintf("exit status %d", s.code)
+	}
+	return s.err.Error()
+}
+
+// Unwrap implements errors.Unwrap.
+func (s *status) Unwrap() error { return s.err }
+
+func wrongf(format string, args ...any) error {
+	return &status{exitWrong, fmt.Errorf(format, args...)}
+}
+
+// wrongCall is the error of a file that cannot be run as it is written. Its text begins with file and
+// line.
+func wrongCall(err error) error {
+	return wrongf("%s", strings.TrimPrefix(err.Error(), scenarios.ErrCall.Error()+": "))
+}
+
+// terminal is where a command reads and writes.
+type terminal struct {
+	in       io.Reader
+	out, err io.Writer
+	// color: out is a terminal that may be coloured; live: err is a terminal, where a line may be
+	// overwritten.
+	color, live bool
+}
+
+// Main runs the command line and returns the exit status.
+func Main(args []string, in io.Reader, out, errw io.Writer) int {
+	t := &terminal{in: in, out: out, err: errw, color: isTerminal(out) && os.Getenv("NO_COLOR") == "", live: isTerminal(errw)}
+	root := newRoot(t)
+	root.SetArgs(withoutArrow(args))
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errw)
+	err := root.Execute()
+	if err == nil {
+		return exitOK
+	}
+	var s *status
+	if !errors.As(err, &s) {
+		s = &status{exitWrong, err} // of cobra: a flag or an argument
+	}
+	if s.err != nil {
+		fmt.Fprintln(errw, s.err)
+	}
+	return s.code
+}
+
+// isTerminal reports whether w is a character device.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
+}
+
+// withoutArrow drops the -> between two addresses, which would be read as an option.
+func withoutArrow(args []string) []string {
+	return slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "->" })
+}
+
+func newRoot(t *terminal) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "towtank",
+		Short: "Run scenarios in a simulated cluster, and see where each packet goes",
+		Long: `towtank tests a Kubernetes node-network agent for Open vSwitch in a tank: a deterministic,
+simulated cluster of nodes, switches and hosts. A scenario says what happens to the cluster and what a
+packet must then experience.
+
+A result is repeated by its seed: the same file and seed give the same run, event by event.`,
+		Example: `  towtank run scenarios/                                   every scenario below a directory
+  towtank run -v --seed 7 scenarios/tour/first.scenario    one, with every step
+  towtank trace scenarios/tour/first.scenario default/client ext:8080
+  towtank dump scenarios/tour/first.scenario n1 switch
+  towtank language                                         the commands of a scenario`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs,
+	}
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		return wrongf("towtank: unknown command %q%s; known: %s", args[0], spelling.Hint(args[0], names(root)), strings.Join(names(root), ", "))
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return wrongf("%s: %w; see %s --help", cmd.CommandPath(), err, cmd.CommandPath())
+	})
+	root.AddCommand(newRun(t), newTrace(t), newDump(t), newFmt(t), newLanguage(t))
+	return root
+}
+
+func names(root *cobra.Command) []string {
+	var out []string
+	for _, c := range root.Commands() {
+		if c.IsAvailableCommand() || c.Name() == "help" {
+			out = append(out, c.Name())
+		}
+	}
+	return out
+}
