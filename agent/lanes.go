@@ -356,5 +356,8 @@ func (l *Loop) settleIDs() {
 	if l.change == nil && l.env.Store.PendingCount() == 0 {
 		l.env.Groups.Settled()
 		l.env.Marks.Settled()
+		if l.env.Marks.Retry() {
+			l.wake()
+		}
 	}
 }

@@ -31,6 +31,17 @@ type Source struct {
 	addrs []netip.Addr
 }
 
+// home returns the machine that the source is on.
+func (s *Source) home() string {
+	switch {
+	case s.Ext != nil:
+		return s.Ext.name
+	case s.Node != nil:
+		return s.Node.name
+	}
+	return s.Name
+}
+
 // Addr returns the source's address of the family, invalid if it has none.
 func (s *Source) Addr(v6 bool) netip.Addr {
 	for _, a := range s.addrs {
@@ -86,6 +97,7 @@ type flight struct {
 	reached bool // the receiver got it: what leaves now is the answer
 	// switched is set once it left a switch.
 	switched bool
+	home     string // machine of the sender
 }
 
 func newTraffic(w *World) *traffic {
@@ -111,10 +123,12 @@ func (t *traffic) left(from string, p *packet.Packet) {
 	if f == nil || p.Trace != f.id {
 		return
 	}
-	if f.reached {
-		f.result.ReplyVia = from
-	} else {
+	switch {
+	case !f.reached:
 		f.result.Via = from
+	case from != f.home:
+		// What the sender's own machine sends after that acknowledges the answer.
+		f.result.ReplyVia = from
 	}
 }
 
@@ -257,7 +271,7 @@ func (c *Conn) exchange(p *packet.Packet) {
 	var r Result
 	c.answer = nil
 	prev := t.cur
-	t.cur = &flight{id: id, result: &r}
+	t.cur = &flight{id: id, result: &r, home: c.flow.From.home()}
 	if c.flow.HTTP {
 		p.Payload = "GET /healthz"
 	}
@@ -375,8 +389,10 @@ func (w *World) PodSource(key string) (*Source, error) {
 		}
 		return &Source{Name: key, Node: w.nodes[r.node], Pod: key}, nil
 	}
-	src := &Source{Name: key, NS: s.ns, Node: w.nodes[s.node], Pod: key}
-	if s.ns != nil {
+	src := &Source{Name: key, Node: w.nodes[s.node], Pod: key}
+	// The containers of a Pod start when its ADD has been answered.
+	if s.ns != nil && s.result != nil {
+		src.NS = s.ns
 		for _, p := range s.ns.Addresses() {
 			if !p.Addr().IsLinkLocalUnicast() {
 				src.addrs = append(src.addrs, p.Addr())

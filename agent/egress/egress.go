@@ -217,6 +217,10 @@ func (e *Egress) Prepare() {
 		}
 	}
 	clear(e.podsDue)
+	for _, ip := range e.env.Marks.TakeRetry() {
+		e.env.Dirty(unitOfIP(ip))
+		e.podsOf(ip)
+	}
 	if e.stale {
 		e.stale = false
 		e.place()

@@ -17,6 +17,7 @@ import (
 	"towtank/agent/pipeline"
 	"towtank/agent/tables"
 	"towtank/datapath"
+	"towtank/datapath/openflow"
 )
 
 // Limits of an ADD.
@@ -34,6 +35,7 @@ const (
 	address               // IPAM was asked
 	wiring                // the sandbox is wanted and not realised
 	removing              // the sandbox is being taken out
+	flushing              // its connections are being forgotten
 	freeing               // IPAM was told
 	answered
 )
@@ -48,6 +50,7 @@ type call struct {
 	failure *edge.CNIError
 	asked   bool // the Pod object was asked for
 	nsAsked bool
+	ips     []netip.Prefix // of the sandbox that a DEL removes
 	since   time.Time
 }
 
@@ -374,6 +377,7 @@ func (c *call) del() {
 	unit := tables.SandboxUnit(c.req.Attachment)
 	if c.phase == waiting && p.dumpSeen() {
 		if s := c.sandbox(); s != nil {
+			c.ips = s.IPs
 			p.takeOut(s)
 		} else if p.leaving[unit] != nil {
 			p.env.Retry(unit)
@@ -381,17 +385,60 @@ func (c *call) del() {
 		c.phase = removing
 	}
 	if c.phase == removing && p.leaving[unit] == nil && !p.env.Store.Has(unit) {
-		c.phase = freeing
-		p.env.IPAM.Del(c.req.Attachment, func(err error) {
-			r := edge.CNIReply{}
-			if err != nil {
-				r = failed(edge.CNIIPAMFailure, "IPAM: %v", err)
-			}
-			c.answer(r)
-			p.advanceAll()
-			p.env.Wake()
+		c.phase = flushing
+		p.forget(c.ips, func() {
+			c.phase = freeing
+			c.free()
 		})
 	}
+}
+
+// free has IPAM take the address back, and answers.
+func (c *call) free() {
+	p := c.p
+	p.env.IPAM.Del(c.req.Attachment, func(err error) {
+		r := edge.CNIReply{}
+		if err != nil {
+			r = failed(edge.CNIIPAMFailure, "IPAM: %v", err)
+		}
+		c.answer(r)
+		p.advanceAll()
+		p.env.Wake()
+	})
+}
+
+// forget has switch and kernel forget the connections of addresses that nobody has any more: the next
+// Pod with one of them must not be taken for the last. What cannot be flushed is logged: it ages.
+func (p *Pods) forget(ips []netip.Prefix, done func()) {
+	var kernel, zones []datapath.Tuple
+	for _, ip := range ips {
+		v6 := ip.Addr().Is6()
+		protos := []uint8{openflow.ProtoTCP, openflow.ProtoUDP, openflow.ProtoSCTP, openflow.ProtoICMP}
+		if v6 {
+			protos[3] = openflow.ProtoICMPv6
+		}
+		for _, proto := range protos {
+			kernel = append(kernel, datapath.Tuple{Proto: proto, Source: ip.Addr()})
+			for _, zone := range pipeline.Zones([]bool{v6}) {
+				zones = append(zones, datapath.Tuple{Zone: zone, Proto: proto, Source: ip.Addr()})
+			}
+		}
+	}
+	if len(kernel) == 0 {
+		done()
+		return
+	}
+	p.env.Switch.FlushConntrack(zones, func(err error) {
+		if err != nil {
+			p.env.Log.Error(err, "Connections of a removed Pod were not flushed")
+		}
+		p.env.Host.FlushConntrack(kernel, func(err error) {
+			if err != nil {
+				p.env.Log.Error(err, "Connections of a removed Pod were not flushed from the kernel")
+			}
+			done()
+		})
+	})
 }
 
 // dumpSeen reports whether the sandboxes that were there at the start are known.

@@ -101,11 +101,13 @@ type Marks struct {
 	byMark  map[uint8]netip.Addr
 	cooling map[uint8]bool
 	limit   int
+	// waiting are the IPs that got none; retry are those of them that may get one now.
+	waiting, retry map[netip.Addr]bool
 }
 
 // NewMarks returns an empty allocator of at most limit marks.
 func NewMarks(limit int) *Marks {
-	return &Marks{byIP: map[netip.Addr]uint8{}, byMark: map[uint8]netip.Addr{}, cooling: map[uint8]bool{}, limit: limit}
+	return &Marks{byIP: map[netip.Addr]uint8{}, byMark: map[uint8]netip.Addr{}, cooling: map[uint8]bool{}, limit: limit, waiting: map[netip.Addr]bool{}}
 }
 
 // Adopt records a mark that is in use for an IP already.
@@ -127,8 +129,10 @@ func (m *Marks) Mark(ip netip.Addr) (uint8, error) {
 			continue
 		}
 		m.byIP[ip], m.byMark[mark] = mark, ip
+		delete(m.waiting, ip)
 		return mark, nil
 	}
+	m.waiting[ip] = true
 	return 0, fmt.Errorf("egress IP %s: all %d marks of this node are in use", ip, m.limit)
 }
 
@@ -149,9 +153,21 @@ func (m *Marks) Free(ip netip.Addr) {
 
 // Settled says that no Change that frees marks is in flight.
 func (m *Marks) Settled() {
-	if len(m.cooling) > 0 {
-		clear(m.cooling)
+	if len(m.cooling) == 0 {
+		return
 	}
+	clear(m.cooling)
+	m.retry, m.waiting = m.waiting, map[netip.Addr]bool{}
+}
+
+// Retry reports whether IPs that got no mark may get one now.
+func (m *Marks) Retry() bool { return len(m.retry) > 0 }
+
+// TakeRetry returns the IPs that got no mark and may get one now, sorted; they are forgotten.
+func (m *Marks) TakeRetry() []netip.Addr {
+	ips := slices.SortedFunc(maps.Keys(m.retry), netip.Addr.Compare)
+	m.retry = nil
+	return ips
 }
 
 // All returns the IPs that have a mark, sorted.
