@@ -150,6 +150,9 @@ func (a *args) optionsOr(opts []option, other func(key, value string) error) {
 			if err = a.mistaken(key, opts); err == nil {
 				err = other(strings.TrimPrefix(key, "label:"), value)
 			}
+		case i < 0 && op == "" && spelling.Closest(word, []string{"expect"}) != "":
+			err = fmt.Errorf("unknown word %q; did you mean \"expect\"?", word)
+			a.pos = len(a.words) // what follows are its expectations
 		case i < 0:
 			err = unknownOption(word, key, opts)
 		case slices.Contains(given, key):

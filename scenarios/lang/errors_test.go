@@ -19,6 +19,7 @@ func TestErrors(t *testing.T) {
 		{"probe default/a -> ext expect ok drop", "found a second verdict beside ok"},
 		{"probe default/a -> ext expect drop source=ext", "expect drop and source= cannot both hold"},
 		{"probe default/a -> ext expect http=200", "needs a target with /http"},
+		{"probe default/a -> ext exepct ok", `unknown word "exepct"; did you mean "expect"?`},
 		{"probe default/a -> ext count=0", `count: found "0", allowed: 1 to 1000000`},
 		{"probe default/a -> ext count=2 count=3", "count is given twice"},
 		{"probe default/a -> ext count", `found "count", allowed: count=…`},

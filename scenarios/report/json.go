@@ -2,7 +2,6 @@ package report
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 
 	"towtank/scenarios"
@@ -17,6 +16,8 @@ type JSON struct {
 	W io.Writer
 	// Err is the first error of writing.
 	Err error
+
+	file string // of the last step
 }
 
 type jsonStep struct {
@@ -38,6 +39,7 @@ type jsonStep struct {
 type jsonInvariant struct {
 	V      int               `json:"v"`
 	Kind   string            `json:"kind"`
+	File   string            `json:"file"`
 	ID     int               `json:"id"`
 	Node   string            `json:"node"`
 	After  int               `json:"after"` // line of the step before
@@ -62,17 +64,16 @@ type jsonEnd struct {
 }
 
 func (j *JSON) write(v any) {
-	data, err := json.Marshal(v)
-	if err == nil {
-		_, err = fmt.Fprintf(j.W, "%s\n", data)
-	}
-	if j.Err == nil {
+	enc := json.NewEncoder(j.W)
+	enc.SetEscapeHTML(false) // -> stays readable
+	if err := enc.Encode(v); j.Err == nil {
 		j.Err = err
 	}
 }
 
 // Step implements scenarios.Observer.
 func (j *JSON) Step(s scenarios.Step) {
+	j.file = s.File
 	v := jsonStep{
 		V: JSONVersion, Kind: "step", File: s.File, Line: s.Line, Index: s.Index, Iter: s.Iter, Text: s.Text, Time: int64(s.Time),
 		Result: s.Outcome, Want: s.Want, Got: s.Got, Detail: s.Text2, Trace: s.Trace,
@@ -91,7 +92,7 @@ func (j *JSON) Step(s scenarios.Step) {
 
 // Invariant implements scenarios.Observer.
 func (j *JSON) Invariant(i scenarios.Invariant) {
-	v := jsonInvariant{V: JSONVersion, Kind: "invariant", ID: i.ID, Node: i.Node, After: i.After, Result: scenarios.Pass, Detail: i.Detail}
+	v := jsonInvariant{V: JSONVersion, Kind: "invariant", File: j.file, ID: i.ID, Node: i.Node, After: i.After, Result: scenarios.Pass, Detail: i.Detail}
 	if !i.OK {
 		v.Result = scenarios.Fail
 	}
