@@ -136,6 +136,7 @@ func (w *World) NodeUp(n *Node, ips []netip.Addr) error {
 			return err
 		}
 	}
+	w.routes(n.ns)
 	n.listen()
 	n.sw.Restart()
 	n.sw.Start()

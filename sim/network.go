@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	datahost "towtank/datapath/host"
 	"towtank/sim/host"
 	"towtank/sim/packet"
 )
@@ -42,6 +43,16 @@ type network struct {
 	name string
 	cidr netip.Prefix
 	vlan uint16
+	// router is the router's address on the nodes' subnet.
+	router netip.Addr
+}
+
+// routeTo gives a machine on the nodes' subnet the route to a network, and a machine on a network the
+// router as its way to everything else.
+func (w *World) routeTo(ns *host.Netns, nw *network) {
+	if err := ns.AddRoute(datahost.Route{Dst: nw.cidr, Via: nw.router, Dev: Uplink}); err != nil {
+		w.problem(nw.name + ": " + err.Error())
+	}
 }
 
 // AddNetwork adds a VLAN with a router at its first address.
@@ -49,14 +60,20 @@ func (w *World) AddNetwork(name string, cidr netip.Prefix, vlan int) error {
 	if w.nets[name] != nil {
 		return fmt.Errorf("network %s exists", name)
 	}
-	w.nets[name] = &network{name: name, cidr: cidr.Masked(), vlan: uint16(vlan)}
-	var native []netip.Prefix
-	k := len(w.nets) // routers are at the end of the nodes' subnet
-	if a := addressOf(250, k, cidr.Addr().Is6()); a.IsValid() {
-		native = append(native, netip.PrefixFrom(a, w.bitsOf(a)))
+	w.nets[name] = &network{name: name, cidr: cidr.Masked(), vlan: uint16(vlan), router: addressOf(250, len(w.nets)+1, cidr.Addr().Is6())}
+	a := w.nets[name].router
+	native := []netip.Prefix{netip.PrefixFrom(a, w.bitsOf(a))}
+	if _, err := w.fabric.Network(name, []netip.Prefix{cidr.Masked()}, uint16(vlan), native, host.Config{Now: w.queue.Now}); err != nil {
+		return err
 	}
-	_, err := w.fabric.Network(name, []netip.Prefix{cidr.Masked()}, uint16(vlan), native, host.Config{Now: w.queue.Now})
-	return err
+	// The nodes' subnet knows the way to the network: by its router.
+	for _, n := range w.nodeOrder {
+		w.routeTo(n.ns, w.nets[name])
+	}
+	for _, x := range w.extOrder {
+		w.routeTo(x.ns, w.nets[name])
+	}
+	return nil
 }
 
 // ExternalConfig says what an external host is like.
@@ -112,6 +129,17 @@ func (w *World) AddExternal(c ExternalConfig) (*External, error) {
 		vlan = nw.vlan
 	}
 	w.attach(c.Name, x.ns, vlan, x.addrs)
+	if nw := w.nets[c.Net]; nw != nil {
+		anywhere := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		if nw.cidr.Addr().Is6() {
+			anywhere = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+		}
+		if err := x.ns.AddRoute(datahost.Route{Dst: anywhere, Via: nw.cidr.Addr().Next(), Dev: Uplink}); err != nil {
+			w.problem(c.Name + ": " + err.Error())
+		}
+	} else {
+		w.routes(x.ns)
+	}
 	serve := c.Serve
 	if len(serve) == 0 {
 		serve = []Port{{packet.ProtoTCP, 8080}, {packet.ProtoUDP, 8080}}
@@ -319,4 +347,11 @@ func ipCommand(a netip.Addr) string {
 		return "ip -6"
 	}
 	return "ip"
+}
+
+// routes gives a machine on the nodes' subnet the routes to all networks.
+func (w *World) routes(ns *host.Netns) {
+	for _, name := range slices.Sorted(maps.Keys(w.nets)) {
+		w.routeTo(ns, w.nets[name])
+	}
 }

@@ -176,6 +176,7 @@ func (n *Node) build() {
 		Netns: func(name string) (*host.Netns, bool) { ns := w.namespaces[name]; return ns, ns != nil },
 	})
 	w.attach(n.name, n.ns, 0, n.addresses())
+	w.routes(n.ns)
 	n.sw = ovs.New(ovs.Config{
 		Name: Bridge, Now: w.queue.Now, Datapath: w.opts.Datapath, Output: n.output, Tunnel: n.tunnels.send, PacketIn: n.packetIn,
 		PortChanged: n.portChanged, Device: func(name string) bool { return n.ns.Link(name) != nil },

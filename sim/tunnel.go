@@ -33,13 +33,24 @@ func (t *tunnels) port() uint16 {
 	return portGeneve
 }
 
+// hop returns the neighbour by which a peer is reached: itself, or the router of its network.
+func (t *tunnels) hop(peer netip.Addr) netip.Addr {
+	for _, nw := range t.n.world.nets { //determinism:ignore networks do not overlap
+		if nw.cidr.Contains(peer) {
+			return nw.router
+		}
+	}
+	return peer
+}
+
 // resolve asks the network for a neighbour.
 func (t *tunnels) resolve(peer netip.Addr) bool {
 	n := t.n
-	if _, ok := n.ns.Neighbour(Uplink, peer); !ok {
-		n.world.ask(n.ns, peer)
+	hop := t.hop(peer)
+	if _, ok := n.ns.Neighbour(Uplink, hop); !ok {
+		n.world.ask(n.ns, hop)
 	}
-	if _, ok := n.ns.Neighbour(Uplink, peer); !ok {
+	if _, ok := n.ns.Neighbour(Uplink, hop); !ok {
 		return false
 	}
 	t.used[peer] = n.world.queue.Now()
@@ -58,7 +69,7 @@ func (t *tunnels) send(_ *ovs.PortState, p *packet.Packet, dst, src netip.Addr, 
 	if known && now.Sub(last) > tunnelIdle {
 		known = false
 	}
-	if _, ok := n.ns.Neighbour(Uplink, dst); !known || !ok {
+	if _, ok := n.ns.Neighbour(Uplink, t.hop(dst)); !known || !ok {
 		t.resolve(dst)
 		n.world.trace(packet.TraceStep{Node: n.name, Where: "tunnel", Text: "no tunnel neighbour for " + dst.String() + ": the packet is lost, the neighbour is asked for", Drop: true})
 		return

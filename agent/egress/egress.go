@@ -41,6 +41,7 @@ type Egress struct {
 	lost      map[string]bool // members that went and did not come back
 	restored  map[string]bool // Pods that an earlier process wired, and whose flows were there
 	status    *statusWriter
+	subnets   *subnets
 }
 
 // New returns the concern.
@@ -50,6 +51,7 @@ func New(env *tables.Env) *Egress {
 		podsDue: map[string]bool{}, announced: map[netip.Addr]bool{}, source: map[string]sources{}, remote: tables.NewResolver(env), lost: map[string]bool{}, restored: map[string]bool{},
 	}
 	e.status = newStatusWriter(e)
+	e.subnets = newSubnets()
 	return e
 }
 
@@ -73,17 +75,22 @@ func (e *Egress) podReady() bool {
 func (e *Egress) Restore(dump []datapath.Object) {
 	cookies := map[uint64]bool{}
 	for _, o := range dump {
-		switch t := o.(type) {
-		case host.IPTables:
+		if t, ok := o.(host.IPTables); ok {
 			if ip, mark, ok := pipeline.EgressMarkOf(t); ok {
 				e.env.Marks.Adopt(ip, mark)
+			}
+		}
+	}
+	for _, o := range dump {
+		switch t := o.(type) {
+		case host.Rule:
+			if ip, ok := e.env.Marks.IP(uint8(t.FwMark)); ok && t.FwMask == pipeline.MarkMask {
+				e.subnets.adopt(ip, t.Table)
 			}
 		case *openflow.Flow:
 			cookies[t.Cookie()] = true
 		case host.Address:
-			if t.Prefix.IsSingleIP() {
-				e.announced[t.Prefix.Addr()] = true
-			}
+			e.announced[t.Prefix.Addr()] = true
 		}
 	}
 	for _, ip := range e.env.Marks.All() {
@@ -155,6 +162,7 @@ func (e *Egress) objectChanged(t edge.ObjectEvent, old runtime.Object) {
 		e.status.changed(t.Key)
 	case edge.KindExternalIPPool:
 		e.stale = true
+		e.subnetChanged(t.Key, old)
 	case edge.KindNode:
 		o, _ := old.(*corev1.Node)
 		if cur := e.env.Nodes[t.Key]; o == nil || cur == nil || !mapsEqual(o.Labels, cur.Labels) ||
@@ -324,8 +332,13 @@ func (e *Egress) renderIP(l *pipeline.List, unit string, ip netip.Addr) {
 		return
 	}
 	p := pipeline.Of(e.env.Tables)
+	subnet := e.subnets.of(e, ip)
 	if node, pool := e.fromPool(ip); pool && node == e.env.Cfg.NodeName && !e.isOwn(ip) {
-		p.EgressAddress(l, ip)
+		if subnet != nil {
+			p.SubnetAddress(l, ip, subnet)
+		} else {
+			p.EgressAddress(l, ip)
+		}
 	}
 	if !e.isLocal(ip) {
 		return
@@ -337,6 +350,9 @@ func (e *Egress) renderIP(l *pipeline.List, unit string, ip netip.Addr) {
 		return
 	}
 	p.EgressRules(l, ip, mark)
+	if subnet != nil {
+		p.SubnetRoutes(l, ip, mark, subnet)
+	}
 	p.EgressIP(l, unit, ip, mark)
 	if rate, burst, ok := e.bandwidth(ip); ok {
 		p.EgressMeter(l, unit, mark, rate, burst)
@@ -450,6 +466,7 @@ func (e *Egress) Realised(unit string) {
 func (e *Egress) realisedIP(unit string, ip netip.Addr) {
 	if !e.isLocal(ip) && !e.env.Store.Has(unit) {
 		e.env.Marks.Free(ip)
+		e.subnets.free(ip)
 		delete(e.announced, ip)
 	}
 	if node, pool := e.fromPool(ip); pool && node == e.env.Cfg.NodeName && e.isLocal(ip) && !e.announced[ip] {
@@ -461,7 +478,11 @@ func (e *Egress) realisedIP(unit string, ip netip.Addr) {
 
 func (e *Egress) announce(ip netip.Addr) {
 	e.env.Decide("egress/announce")
-	e.env.Host.Announce([]datapath.Announcement{{IP: ip, Link: e.env.Cfg.Uplink}}, func(err error) {
+	link := e.env.Cfg.Uplink
+	if on := e.env.Addresses[ip]; len(on) > 0 {
+		link = on[0]
+	}
+	e.env.Host.Announce([]datapath.Announcement{{IP: ip, Link: link}}, func(err error) {
 		if err != nil {
 			e.env.Log.Error(err, "An Egress IP was not announced", "ip", ip)
 			delete(e.announced, ip)

@@ -1,0 +1,118 @@
+package egress
+
+import (
+	"net/netip"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"towtank/agent/apis/crd/v1beta1"
+	"towtank/agent/pipeline"
+)
+
+// subnets gives every subnet of Egress IPs on this node a route table, the lowest free one.
+type subnets struct {
+	tables  map[netip.Prefix]uint32
+	users   map[netip.Addr]netip.Prefix // subnet of an IP, as last rendered
+	adopted map[netip.Addr]uint32       // tables that an earlier process gave
+}
+
+func newSubnets() *subnets {
+	return &subnets{tables: map[netip.Prefix]uint32{}, users: map[netip.Addr]netip.Prefix{}, adopted: map[netip.Addr]uint32{}}
+}
+
+// adopt notes the table of an IP that was realised before.
+func (s *subnets) adopt(ip netip.Addr, table uint32) { s.adopted[ip] = table }
+
+// of returns the subnet of an address, nil if its pool has none (or all tables are used).
+func (s *subnets) of(e *Egress, ip netip.Addr) *pipeline.Subnet {
+	info := e.subnetInfo(ip)
+	if info == nil {
+		s.free(ip)
+		return nil
+	}
+	gw, err := netip.ParseAddr(info.Gateway)
+	if err != nil || gw.Is6() != ip.Is6() {
+		return nil
+	}
+	prefix := netip.PrefixFrom(ip, int(info.PrefixLength)).Masked()
+	if s.users[ip] != prefix {
+		s.free(ip)
+	}
+	table := s.tables[prefix]
+	if table == 0 {
+		if table = s.pick(s.adopted[ip]); table == 0 {
+			e.status.problem(ip, errNoTable)
+			return nil
+		}
+		s.tables[prefix] = table
+	}
+	s.users[ip] = prefix
+	return &pipeline.Subnet{Gateway: gw, Bits: int(info.PrefixLength), VLAN: uint16(info.VLAN), Table: table}
+}
+
+// pick returns a table that no subnet has: the one wanted if it is free, else the lowest; 0 if there is
+// none.
+func (s *subnets) pick(want uint32) uint32 {
+	used := map[uint32]bool{}
+	for _, t := range s.tables {
+		used[t] = true
+	}
+	if want >= pipeline.FirstSubnetTable && want <= pipeline.LastSubnetTable && !used[want] {
+		return want
+	}
+	for t := uint32(pipeline.FirstSubnetTable); t <= pipeline.LastSubnetTable; t++ {
+		if !used[t] {
+			return t
+		}
+	}
+	return 0
+}
+
+// free gives the table of an address's subnet back, with its last address.
+func (s *subnets) free(ip netip.Addr) {
+	prefix, ok := s.users[ip]
+	if !ok {
+		return
+	}
+	delete(s.users, ip)
+	delete(s.adopted, ip)
+	for _, p := range s.users {
+		if p == prefix {
+			return
+		}
+	}
+	delete(s.tables, prefix)
+}
+
+// subnetInfo returns what the pool of an address says of its subnet.
+func (e *Egress) subnetInfo(ip netip.Addr) *v1beta1.SubnetInfo {
+	for _, name := range e.holders[ip] {
+		if eg := e.env.Egresses[name]; eg != nil && eg.Spec.ExternalIPPool != "" {
+			if pool := e.env.Pools[eg.Spec.ExternalIPPool]; pool != nil {
+				return pool.Spec.SubnetInfo
+			}
+		}
+	}
+	return nil
+}
+
+// subnetChanged marks the addresses of a pool whose subnet is another one now.
+func (e *Egress) subnetChanged(name string, old runtime.Object) {
+	var was, is *v1beta1.SubnetInfo
+	if o, ok := old.(*v1beta1.ExternalIPPool); ok {
+		was = o.Spec.SubnetInfo
+	}
+	if p := e.env.Pools[name]; p != nil {
+		is = p.Spec.SubnetInfo
+	}
+	if (was == nil) == (is == nil) && (was == nil || *was == *is) {
+		return
+	}
+	for ip, holders := range e.holders {
+		for _, h := range holders {
+			if eg := e.env.Egresses[h]; eg != nil && eg.Spec.ExternalIPPool == name {
+				e.env.Dirty(unitOfIP(ip))
+			}
+		}
+	}
+}

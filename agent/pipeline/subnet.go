@@ -1,0 +1,70 @@
+package pipeline
+
+import (
+	"fmt"
+	"net/netip"
+
+	"towtank/datapath/host"
+)
+
+// Subnet is a network of Egress IPs other than the nodes' own.
+type Subnet struct {
+	Gateway netip.Addr
+	Bits    int
+	VLAN    uint16 // 0: untagged, on the uplink
+	Table   uint32 // route table of the subnet on this node
+}
+
+// Route tables of Egress subnets.
+const (
+	FirstSubnetTable = 101
+	LastSubnetTable  = 120
+)
+
+// prioritySubnet is where the policy rules of Egress subnets are.
+const prioritySubnet = 1000
+
+// subnetLink returns the device that the addresses of the subnet are on.
+func (n *Node) subnetLink(s *Subnet) string {
+	if s.VLAN == 0 {
+		return n.Cfg.Uplink
+	}
+	return fmt.Sprintf("ext.%d", s.VLAN)
+}
+
+// SubnetAddress adds an Egress IP of a subnet: its device, the address with the subnet's length, and the
+// settings that keep the other addresses when one goes, and that accept answers by this way.
+func (n *Node) SubnetAddress(l *List, ip netip.Addr, s *Subnet) {
+	dev := n.subnetLink(s)
+	if s.VLAN != 0 {
+		link, err := host.NewLink(host.Link{
+			Name: dev, Type: host.LinkVLAN, MTU: 1500, VLANID: s.VLAN, Parent: n.Cfg.Uplink, Alias: host.AliasPrefix + "subnet",
+		})
+		Add(l, link, err)
+		if !ip.Is6() {
+			sysctl(l, host.SysctlName("ipv4", dev, "rp_filter"), "2")
+			sysctl(l, host.SysctlName("ipv4", dev, "promote_secondaries"), "1")
+		}
+	}
+	a, err := host.NewAddress(host.Address{Prefix: netip.PrefixFrom(ip, s.Bits), Link: dev, Deprecated: ip.Is6()})
+	Add(l, a, err)
+}
+
+// SubnetRoutes adds the routes of a subnet's table, and the rule that sends an Egress IP's traffic there.
+func (n *Node) SubnetRoutes(l *List, ip netip.Addr, mark uint8, s *Subnet) {
+	dev := n.subnetLink(s)
+	v6 := ip.Is6()
+	r, err := host.NewRoute(host.Route{Dst: netip.PrefixFrom(ip, s.Bits).Masked(), Dev: dev, Table: s.Table})
+	Add(l, r, err)
+	anywhere := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	if v6 {
+		anywhere = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	r, err = host.NewRoute(host.Route{Dst: anywhere, Via: s.Gateway, Dev: dev, Table: s.Table})
+	Add(l, r, err)
+	rule, err := host.NewRule(host.Rule{Family: family(v6), Priority: prioritySubnet, FwMark: uint32(mark), FwMask: MarkMask, Table: s.Table})
+	Add(l, rule, err)
+}
+
+// MarkMask is the part of the packet mark that names an Egress IP.
+const MarkMask = 0xff
