@@ -299,7 +299,7 @@ type PodOptions struct {
 // PreparePod notes what a Pod is to get, before its object is made.
 func (w *World) PreparePod(key string, o PodOptions) {
 	r := w.runtime.run(key)
-	r.ips, r.notReady, r.stopped = o.IPs, o.NotReady, o.NoAdd
+	r.ips, r.notReady, r.stopped, r.prepared = o.IPs, o.NotReady, o.NoAdd, true
 }
 
 // StartPod has the kubelet start a Pod (ADD).

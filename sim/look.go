@@ -106,7 +106,7 @@ func UnitBelongs(unit, kind, namespace, name string) bool {
 	k, rest, _ := cutUnit(unit)
 	switch kind {
 	case "service":
-		return (k == "svcport" && strings.HasPrefix(rest, namespace+"/"+name+":")) || (k == "svcskip" && rest == namespace+"/"+name)
+		return (k == "svcport" && strings.HasPrefix(rest, namespace+"/"+name+":")) || ((k == "svcskip" || k == "svchealth") && rest == namespace+"/"+name)
 	case "node":
 		return k == "node" && rest == name
 	case "pod":

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"towtank/agent/edge"
 	"towtank/sim/host"
@@ -30,6 +31,8 @@ type containers struct {
 // podRun is a Pod that was started.
 type podRun struct {
 	key, node string
+	uid       types.UID    // of the Pod that was looked at last
+	prepared  bool         // the options are those of the next Pod of this name
 	ips       []netip.Addr // asked for
 	notReady  bool         // stays unready
 	manual    bool         // started and stopped by the scenario only
@@ -109,7 +112,10 @@ func (c *containers) look(key string) {
 		return
 	}
 	r = c.run(key)
-	r.node = n.name
+	if r.uid != "" && r.uid != pod.UID {
+		r = c.replaced(r)
+	}
+	r.uid, r.node, r.prepared = pod.UID, n.name, false
 	if !n.up || r.manual || r.stopped || r.sandbox != nil || r.starting || r.timer != nil {
 		return
 	}
@@ -121,6 +127,17 @@ func (c *containers) look(key string) {
 		return
 	}
 	c.start(r, n)
+}
+
+// replaced stops the Pod that had the name before, and returns a record for the new one.
+func (c *containers) replaced(old *podRun) *podRun {
+	c.stop(old)
+	r := &podRun{key: old.key}
+	if old.prepared {
+		r.ips, r.notReady, r.stopped = old.ips, old.notReady, old.stopped
+	}
+	c.pods[r.key] = r
+	return r
 }
 
 func finishedPod(p *corev1.Pod) bool {

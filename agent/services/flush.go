@@ -102,16 +102,28 @@ func (f *flusher) realised(unit string) {
 				tuples = append(tuples, datapath.Tuple{Zone: cur.zone, Proto: cur.proto, Frontend: fr, Backend: fr})
 			}
 		}
-		f.flushKernel(cur, old)
 	}
 	f.flush(tuples)
+	f.flushKernel(old, cur)
 }
 
-func (f *flusher) flushKernel(cur, old *allowed) {
+// flushKernel has the kernel forget who sent to a NodePort before it was one, and after: it translates
+// what it has an entry for as it did before.
+func (f *flusher) flushKernel(old, cur *allowed) {
 	var tuples []datapath.Tuple
-	for _, fr := range cur.nodePorts {
-		if old == nil || !slices.Contains(old.nodePorts, fr) {
-			tuples = append(tuples, datapath.Tuple{Proto: cur.proto, Frontend: fr, Backend: fr})
+	has := func(a *allowed, fr netip.AddrPort) bool { return a != nil && slices.Contains(a.nodePorts, fr) }
+	if old != nil {
+		for _, fr := range old.nodePorts {
+			if !has(cur, fr) {
+				tuples = append(tuples, datapath.Tuple{Proto: old.proto, Frontend: fr})
+			}
+		}
+	}
+	if cur != nil && !cur.initial {
+		for _, fr := range cur.nodePorts {
+			if !has(old, fr) {
+				tuples = append(tuples, datapath.Tuple{Proto: cur.proto, Frontend: fr, Backend: fr})
+			}
 		}
 	}
 	if len(tuples) > 0 {

@@ -16,7 +16,6 @@ import (
 	"towtank/agent/pipeline"
 	"towtank/agent/tables"
 	"towtank/datapath"
-	"towtank/datapath/host"
 )
 
 // Services is the concern.
@@ -26,17 +25,21 @@ type Services struct {
 	// once more, to nothing.
 	units map[string][]string
 	stale *flusher
+	// health is how many local endpoints the health port of a Service tells of.
+	health map[string]int
+	// limited is the affinity time that a Service was told cannot be kept, so that it is told once.
+	limited map[string]int32
 }
 
 // New returns the concern.
 func New(env *tables.Env) *Services {
-	s := &Services{env: env, units: map[string][]string{}}
+	s := &Services{env: env, units: map[string][]string{}, health: map[string]int{}, limited: map[string]int32{}}
 	s.stale = newFlusher(env)
 	return s
 }
 
 // Kinds implements tables.Concern.
-func (s *Services) Kinds() []string { return []string{"svcport", "svcskip"} }
+func (s *Services) Kinds() []string { return []string{"svcport", "svcskip", kindHealth} }
 
 // Ready implements tables.Concern.
 func (s *Services) Ready(string) bool {
@@ -124,8 +127,12 @@ func (s *Services) changed(key string) {
 	for _, u := range next {
 		s.env.Dirty(u)
 	}
+	if _, told := s.health[key]; told {
+		s.env.Dirty(kindHealth + "/" + key)
+	}
 	if len(next) == 0 {
 		delete(s.units, key)
+		delete(s.limited, key)
 		return
 	}
 	s.units[key] = next
@@ -164,6 +171,12 @@ func unitName(key, port string, proto corev1.Protocol, v6 bool) string {
 	return "svcport/" + key + ":" + port + "/" + f
 }
 
+// serviceOf returns the key of the Service that a unit of one of its ports belongs to.
+func serviceOf(unit string) string {
+	key, _, _ := strings.Cut(strings.TrimPrefix(unit, "svcport/"), ":")
+	return key
+}
+
 // isServed reports whether a Service is ours to serve: it has an address, and does not name another
 // proxy.
 func isServed(svc *corev1.Service) bool {
@@ -179,17 +192,12 @@ func isServed(svc *corev1.Service) bool {
 
 // parse splits a unit's name and finds what it names; svc is nil if there is no such Service port.
 func (s *Services) parse(unit string) (svc *corev1.Service, port *corev1.ServicePort, v6 bool) {
-	rest := strings.TrimPrefix(unit, "svcport/")
-	i := strings.LastIndexByte(rest, ':')
-	if i < 0 {
-		return nil, nil, false
-	}
-	key := rest[:i]
+	key := serviceOf(unit)
 	svc = s.env.Services[key]
 	if svc == nil || !slices.Contains(s.units[key], unit) {
 		return nil, nil, false
 	}
-	v6 = strings.HasSuffix(rest, "/v6")
+	v6 = strings.HasSuffix(unit, "/v6")
 	for j := range svc.Spec.Ports {
 		p := &svc.Spec.Ports[j]
 		if unitName(key, p.Name, p.Protocol, v6) == unit {
@@ -215,6 +223,9 @@ func (s *Services) Render(unit string) ([]datapath.Object, datapath.Precedence) 
 		}
 		return l.Objects(), datapath.Precedence{Age: svc.CreationTimestamp.Unix()}
 	}
+	if key, ok := strings.CutPrefix(unit, kindHealth+"/"); ok {
+		return s.renderHealth(l, key)
+	}
 	svc, port, v6 := s.parse(unit)
 	if svc == nil || !p.Ready() {
 		s.stale.next(unit, nil)
@@ -222,7 +233,7 @@ func (s *Services) Render(unit string) ([]datapath.Object, datapath.Precedence) 
 	}
 	sp := s.build(unit, svc, port, v6)
 	p.ServiceFlows(l, &sp.Service)
-	s.addresses(l, p, svc, sp)
+	s.addresses(l, p, sp)
 	if err := l.Err(); err != nil {
 		s.env.Log.Error(err, "Service port cannot be rendered whole", "unit", unit)
 		s.env.Cluster.Record(edge.Ref{Kind: "Service", Namespace: svc.Namespace, Name: svc.Name}, "Warning", "NotServed", err.Error())
@@ -298,13 +309,18 @@ func (s *Services) affinity(svc *corev1.Service) uint16 {
 	if c := svc.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
 		seconds = *c.ClientIP.TimeoutSeconds
 	}
-	if seconds > maxAffinitySeconds {
-		s.env.Log.Info("Session affinity is limited", "service", svc.Namespace+"/"+svc.Name, "wantSeconds", seconds, "seconds", maxAffinitySeconds)
+	key := svc.Namespace + "/" + svc.Name
+	if seconds <= maxAffinitySeconds {
+		delete(s.limited, key)
+		return uint16(max(seconds, 1))
+	}
+	if s.limited[key] != seconds {
+		s.limited[key] = seconds
+		s.env.Log.Info("Session affinity is limited", "service", key, "wantSeconds", seconds, "seconds", maxAffinitySeconds)
 		s.env.Cluster.Record(edge.Ref{Kind: "Service", Namespace: svc.Namespace, Name: svc.Name}, "Warning", "SessionAffinityLimited",
 			fmt.Sprintf("spec.sessionAffinityConfig.clientIP.timeoutSeconds is %d: the datapath keeps affinity for at most %d seconds", seconds, maxAffinitySeconds))
-		return maxAffinitySeconds
 	}
-	return uint16(max(seconds, 1))
+	return maxAffinitySeconds
 }
 
 // frontends lists every address of a Service port.
@@ -363,8 +379,8 @@ func sourceRanges(svc *corev1.Service, v6 bool) []netip.Prefix {
 }
 
 // addresses adds what the addresses need around the load balancer: the refusal of other ports, host
-// routes, NodePort set entries and the health check listener.
-func (s *Services) addresses(l *pipeline.List, p *pipeline.Node, svc *corev1.Service, sp *servicePort) {
+// routes and NodePort set entries.
+func (s *Services) addresses(l *pipeline.List, p *pipeline.Node, sp *servicePort) {
 	p.ServiceAddress(l, sp.Frontends[0].Addr)
 	for _, ip := range sp.externalIPs {
 		p.ServiceAddress(l, ip)
@@ -384,34 +400,14 @@ func (s *Services) addresses(l *pipeline.List, p *pipeline.Node, svc *corev1.Ser
 			}
 		}
 	}
-	if hp := svc.Spec.HealthCheckNodePort; hp != 0 && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
-		h, err := host.NewHealth(host.Health{Port: uint16(hp), Service: svc.Namespace + "/" + svc.Name, LocalEndpoints: s.localReady(svc)})
-		pipeline.Add(l, h, err)
-	}
-}
-
-// localReady counts the ready endpoints of a Service on this node, each address once. Terminating
-// ones do not count: a node that only drains is to get no new traffic.
-func (s *Services) localReady(svc *corev1.Service) int {
-	key := svc.Namespace + "/" + svc.Name
-	seen := map[netip.Addr]bool{}
-	for _, port := range svc.Spec.Ports {
-		for _, v6 := range s.env.Cfg.Families() {
-			for _, e := range collect(s.env.Tables, key, port.Name, protocolOf(&port), v6) {
-				if e.Local && e.Ready {
-					seen[e.Addr()] = true
-				}
-			}
-		}
-	}
-	return len(seen)
 }
 
 // Realised implements tables.Concern.
 func (s *Services) Realised(unit string) {
-	if strings.HasPrefix(unit, "svcskip/") {
+	if !strings.HasPrefix(unit, "svcport/") {
 		return
 	}
+	s.served(serviceOf(unit))
 	if svc, _, _ := s.parse(unit); svc == nil && !s.env.Store.Has(unit) {
 		s.env.Groups.FreeUnit(unit)
 	}
