@@ -120,6 +120,7 @@ func (e *Egress) Handle(ev any, old runtime.Object) {
 		e.membersChanged(t.Alive)
 	case datapath.AddressEvent:
 		if e.status.uses(t.Addr) || len(e.holders[t.Addr]) > 0 {
+			e.status.epoch++
 			e.env.Dirty(unitOfIP(t.Addr))
 			e.podsOf(t.Addr)
 			e.status.addressChanged(t.Addr)
@@ -238,6 +239,7 @@ func (e *Egress) Prepare() {
 
 // place computes who holds which address, and marks what follows from a change.
 func (e *Egress) place() {
+	e.status.epoch++
 	old, oldHolders := e.placements, e.holders
 	e.placements = schedule(e.env.Tables)
 	e.sorted = sortedEgresses(e.env.Tables)

@@ -35,11 +35,16 @@ type statusWriter struct {
 	problems map[netip.Addr]string
 	lonely   map[string]edge.Timer
 	told     map[string]string // last Kubernetes Event per Egress
+	// epoch counts what may change who holds an address: members, placements, addresses. Another node's
+	// claim is contradicted once per epoch: two nodes that cannot hear each other would write for ever.
+	epoch   int
+	claimed map[string]int
 }
 
 type write struct {
 	flight bool
 	again  bool
+	epoch  int // when it was sent
 	tries  int
 	delay  time.Duration
 	timer  edge.Timer
@@ -48,7 +53,7 @@ type write struct {
 }
 
 func newStatusWriter(e *Egress) *statusWriter {
-	return &statusWriter{e: e, due: map[string]bool{}, writes: map[string]*write{}, problems: map[netip.Addr]string{}, lonely: map[string]edge.Timer{}, told: map[string]string{}}
+	return &statusWriter{e: e, due: map[string]bool{}, writes: map[string]*write{}, problems: map[netip.Addr]string{}, lonely: map[string]edge.Timer{}, told: map[string]string{}, epoch: 1, claimed: map[string]int{}}
 }
 
 // uses reports whether an address matters to any status.
@@ -101,6 +106,7 @@ func (w *statusWriter) lookAt(name string) {
 		}
 		delete(w.writes, name)
 		delete(w.told, name)
+		delete(w.claimed, name)
 		w.notLonely(name)
 		return
 	}
@@ -154,6 +160,8 @@ func (w *statusWriter) want(eg, base *v1beta1.Egress) *v1beta1.Egress {
 	holdsIt := hasIP && e.isLocal(ip) && e.env.Store.Realised(unitOfIP(ip)) && e.env.Marks.Lookup(ip) != 0 && e.env.IsClean(unitOfIP(ip))
 	lonely := false
 	switch {
+	case holdsIt && base.Status.EgressNode != "" && base.Status.EgressNode != me && w.claimed[eg.Name] == w.epoch:
+		return nil // said already, and contradicted by a node that does not hear us
 	case holdsIt:
 		delete(w.problems, ip)
 		st.EgressNode, st.EgressIP = me, ip.String()
@@ -277,7 +285,7 @@ func (w *statusWriter) tell(name, eventType, reason, message string) {
 }
 
 func (w *statusWriter) send(name string, wr *write, next *v1beta1.Egress) {
-	wr.flight = true
+	wr.flight, wr.epoch = true, w.epoch
 	w.e.env.Cluster.UpdateStatus(next, func(o runtime.Object, err error) { w.answered(name, wr, o, err) })
 }
 
@@ -289,6 +297,7 @@ func (w *statusWriter) answered(name string, wr *write, o runtime.Object, err er
 	switch {
 	case err == nil:
 		wr.tries, wr.delay = 0, 0
+		w.claimed[name] = wr.epoch
 		if eg, ok := o.(*v1beta1.Egress); ok {
 			wr.latest = eg
 		}
