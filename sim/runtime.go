@@ -212,7 +212,8 @@ func (c *containers) newSandbox(id, pod, node, ifname string) *container {
 func (c *containers) start(r *podRun, n *Node) {
 	r.starting = true
 	c.next++
-	id := fmt.Sprintf("c%d", c.next)
+	// Not a name that a scenario gives to a container of its own.
+	id := fmt.Sprintf("kubelet-%d", c.next)
 	s := c.newSandbox(id, r.key, n.name, "eth0")
 	r.sandbox = s
 	c.call(n, edge.CNIAdd, s, nil, func(reply edge.CNIReply) {

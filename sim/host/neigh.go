@@ -198,6 +198,10 @@ func (n *Netns) resolve(c *pkt, hop netip.Addr) {
 		e.waiting = e.waiting[1:]
 	}
 	e.waiting = append(e.waiting, c)
+	// The kernel asks once a second, and a sender waits that long; a packet of the model takes no time, so
+	// it asks at once.
+	n.step("neigh", fmt.Sprintf("%s dev %s INCOMPLETE: asking again", hop, l.name))
+	n.solicit(k, packet.MAC{}, c.p.Src)
 }
 
 // sendTo puts an IP packet on the wire.
