@@ -1,0 +1,37 @@
+# What people run. Each target works in a clean clone with nothing but Go (and, for lint, the module proxy).
+
+SCENARIOS ?= scenarios/
+GO ?= go
+
+# Pinned, so that a new release cannot fail an old commit.
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+.PHONY: run test lint race bench build fmt
+
+# Run the shipped scenarios in the tank: make run SCENARIOS="-v scenarios/tour/first.scenario"
+run:
+	@$(GO) run ./cmd/towtank run $(SCENARIOS)
+
+test:
+	$(GO) test ./...
+
+# The packages in which goroutines meet.
+race:
+	$(GO) test -race ./cmd/... ./sim/kube/clients ./sim/fabric ./scenarios/spec ./datapath/...
+
+lint:
+	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+	$(GO) run ./tools/determinism/cmd/determinism ./...
+	@out=$$($(GO) run ./cmd/towtank fmt --check scenarios/) || { echo "towtank fmt -w would change:"; echo "$$out"; exit 1; }
+
+bench:
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+build:
+	$(GO) build -o bin/ ./cmd/...
+
+fmt:
+	gofmt -w $$(git ls-files '*.go')
+	$(GO) run ./cmd/towtank fmt -w scenarios/
