@@ -150,7 +150,7 @@ func (r *Runner) addresses(a lang.Address) ([]netip.Addr, error) {
 		}
 		out := both(s.Addr)
 		if len(out) == 0 {
-			return nil, fmt.Errorf("Pod %s has no address", key)
+			return nil, fmt.Errorf("pod %s has no address", key)
 		}
 		return out, nil
 	case lang.AddrEgress:

@@ -306,7 +306,7 @@ func (w *World) PreparePod(key string, o PodOptions) {
 func (w *World) StartPod(key string) error {
 	r := w.runtime.pods[key]
 	if r == nil {
-		return fmt.Errorf("Pod %s is not known", key)
+		return fmt.Errorf("pod %s is not known", key)
 	}
 	r.stopped, r.manual = false, false
 	w.podWork[key] = true
@@ -318,7 +318,7 @@ func (w *World) StartPod(key string) error {
 func (w *World) StopPod(key string) error {
 	r := w.runtime.pods[key]
 	if r == nil {
-		return fmt.Errorf("Pod %s is not known", key)
+		return fmt.Errorf("pod %s is not known", key)
 	}
 	r.stopped = true
 	w.runtime.stop(r)

@@ -67,7 +67,7 @@ func (w *World) Exec(n *Node, command string) (string, error) {
 func (w *World) ExecPod(key, command string) (string, error) {
 	s := w.runtime.sandboxOf(key)
 	if s == nil || s.ns == nil {
-		return "", fmt.Errorf("Pod %s does not run", key)
+		return "", fmt.Errorf("pod %s does not run", key)
 	}
 	return s.ns.Exec(command)
 }

@@ -385,7 +385,7 @@ func (w *World) PodSource(key string) (*Source, error) {
 	s := w.runtime.sandboxOf(key)
 	if s == nil {
 		if r == nil {
-			return nil, fmt.Errorf("Pod %s is not known", key)
+			return nil, fmt.Errorf("pod %s is not known", key)
 		}
 		return &Source{Name: key, Node: w.nodes[r.node], Pod: key}, nil
 	}
