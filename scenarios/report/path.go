@@ -24,9 +24,11 @@ import (
 type Path struct {
 	// Brief leaves out the tables that only lead to the next one.
 	Brief bool
-	// All shows what comes after the reply (the rest of a handshake), too. It is shown anyway if
-	// something is dropped there.
+	// All shows what comes after the reply (the rest of a handshake), too.
 	All bool
+	// Drop says that the exchange failed by silence: what comes after the reply is shown if something
+	// is dropped there.
+	Drop bool
 	// Mark makes a drop stand out; it may be nil.
 	Mark func(string) string
 }
@@ -43,8 +45,8 @@ func (p Path) Write(w io.Writer, lines []scenarios.TraceLine) {
 	}
 	wide = min(wide, 28)
 	for i, leg := range legs(lines) {
-		if i >= len(legNames)-1 && !p.All && !drops(leg) {
-			fmt.Fprintf(w, "  %s: %d lines, as before\n", legNames[len(legNames)-1], len(leg))
+		if i >= len(legNames)-1 && !p.All && !(p.Drop && drops(leg)) {
+			fmt.Fprintf(w, "  %s: %d lines\n", legNames[len(legNames)-1], len(leg))
 			return
 		}
 		fmt.Fprintf(w, "  %s\n", legNames[min(i, len(legNames)-1)])

@@ -96,7 +96,7 @@ func (t *Text) indented(text string) {
 }
 
 func (t *Text) trace(s scenarios.Step) {
-	Path{Brief: true, Mark: t.mark}.Write(t.W, s.Trace)
+	Path{Brief: true, Drop: s.Got.Verdict == "drop", Mark: t.mark}.Write(t.W, s.Trace)
 	if s.Outcome == scenarios.Info && len(s.Trace) > 0 {
 		fmt.Fprintf(t.W, "  %s\n", Verdict(s))
 	}

@@ -36,7 +36,7 @@ func newRun(t *terminal) *cobra.Command {
 		Long: `Run scenarios: files, all *.scenario below a directory (but not below one named testdata), or the
 standard input (-).
 
-Without -v only failures and what a file asks to be shown are printed. Under a failure stand what was
+Without -v only failures (ten of each file) and what a file asks to be shown are printed. Under a failure stand what was
 wanted, what was seen, and the way of the packet. The last line of each file is its result, and for a
 failure the command that repeats it.
 
@@ -127,6 +127,9 @@ func (t *terminal) run(o *runOptions, args []string) error {
 	return t.summary(o, outcomes, time.Since(started))
 }
 
+// maxFailures is how many failures of a file are shown in full without -v.
+const maxFailures = 10
+
 // runFile runs one file. If it is the only one, its results are printed as they come.
 func (t *terminal) runFile(b backend, o *runOptions, path string, x *outcome, p *progress, only bool) {
 	began := time.Now()
@@ -140,7 +143,11 @@ func (t *terminal) runFile(b backend, o *runOptions, path string, x *outcome, p 
 	if only {
 		w = p.over(t.out)
 	}
-	var obs scenarios.Observer = &report.Text{W: w, Verbose: o.verbose, Color: t.color}
+	text := &report.Text{W: w, Verbose: o.verbose, Color: t.color}
+	if !o.verbose {
+		text.Max = maxFailures
+	}
+	var obs scenarios.Observer = text
 	if o.json {
 		obs = &report.JSON{W: w}
 	}

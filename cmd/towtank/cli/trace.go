@@ -73,7 +73,7 @@ func (t *terminal) trace(o *lookOptions, all bool, words []string) error {
 		return wrongf("%s: %s", command, s.Text2)
 	}
 	fmt.Fprintln(t.out, s.Text)
-	report.Path{All: all, Mark: report.Mark(t.color)}.Write(t.out, s.Trace)
+	report.Path{All: all, Drop: s.Got.Verdict == "drop", Mark: report.Mark(t.color)}.Write(t.out, s.Trace)
 	fmt.Fprintln(t.out, report.Verdict(s))
 	return nil
 }
