@@ -31,17 +31,6 @@ type Source struct {
 	addrs []netip.Addr
 }
 
-// home returns the machine that the source is on.
-func (s *Source) home() string {
-	switch {
-	case s.Ext != nil:
-		return s.Ext.name
-	case s.Node != nil:
-		return s.Node.name
-	}
-	return s.Name
-}
-
 // Addr returns the source's address of the family, invalid if it has none.
 func (s *Source) Addr(v6 bool) netip.Addr {
 	for _, a := range s.addrs {
@@ -95,9 +84,10 @@ type flight struct {
 	id      uint64
 	result  *Result
 	reached bool // the receiver got it: what leaves now is the answer
+	// answered is set once the answer is back: what leaves now (the last ACK of a handshake) counts no more.
+	answered bool
 	// switched is set once it left a switch.
 	switched bool
-	home     string // machine of the sender
 }
 
 func newTraffic(w *World) *traffic {
@@ -126,8 +116,7 @@ func (t *traffic) left(from string, p *packet.Packet) {
 	switch {
 	case !f.reached:
 		f.result.Via = from
-	case from != f.home:
-		// What the sender's own machine sends after that acknowledges the answer.
+	case !f.answered:
 		f.result.ReplyVia = from
 	}
 }
@@ -215,7 +204,12 @@ func (t *traffic) dial(f *Flow) (*Conn, error) {
 			return nil, fmt.Errorf("%s: next hop for %s: %w", f.From.Name, f.To, err)
 		}
 	}
-	closeFn, err := f.From.NS.Bind(f.Proto, c.sport, func(in *packet.Packet) { c.answer = in.Clone() })
+	closeFn, err := f.From.NS.Bind(f.Proto, c.sport, func(in *packet.Packet) {
+		c.answer = in.Clone()
+		if t.cur != nil && t.cur.id == in.Trace {
+			t.cur.answered = true
+		}
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: port %d: %w", f.From.Name, c.sport, err)
 	}
@@ -271,7 +265,7 @@ func (c *Conn) exchange(p *packet.Packet) {
 	var r Result
 	c.answer = nil
 	prev := t.cur
-	t.cur = &flight{id: id, result: &r, home: c.flow.From.home()}
+	t.cur = &flight{id: id, result: &r}
 	if c.flow.HTTP {
 		p.Payload = "GET /healthz"
 	}

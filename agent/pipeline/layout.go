@@ -12,7 +12,7 @@ import (
 //	   │ip
 //	10 Classifier: who sent it, and may it ──▶ 20 UnSNAT ──▶ 21 Zone (ct) ──▶ 22 State
 //	   22 new ──▶ 30 PreRouting: resubmit to 31 NodePortMark, 32 Affinity (learned only), 33 ServiceLB
-//	              33 ──group──▶ 35 EndpointDNAT ──▶ 40
+//	              33 ──group──▶ 35 EndpointDNAT ──▶ 40      (DSR: 35 ──▶ 36 DSR ──▶ tunnel)
 //	   22 known ─▶ 40 L3Forwarding ──▶ 41 EgressMark ──▶ 42 EgressQoS ─┐
 //	                        └──▶ 43 DecTTL ──▶ 50 SNATMark ──▶ 51 SNAT ─┴─▶ 60 L2Forwarding ──▶ 61 Commit ──▶ 70 Output
 const (
@@ -28,6 +28,7 @@ const (
 	TableAffinity     = 32 // learned flows only
 	TableServiceLB    = 33
 	TableEndpointDNAT = 35
+	TableDSR          = 36
 	TableL3Forwarding = 40
 	TableEgressMark   = 41
 	TableEgressQoS    = 42
@@ -43,7 +44,7 @@ var tableNames = map[uint8]string{
 	TableRoot: "Root", TableARPGuard: "ARPGuard", TableNDGuard: "NDGuard", TableClassifier: "Classifier",
 	TableUnSNAT: "UnSNAT", TableZone: "Zone", TableState: "State", TablePreRouting: "PreRouting",
 	TableNodePortMark: "NodePortMark", TableAffinity: "Affinity", TableServiceLB: "ServiceLB",
-	TableEndpointDNAT: "EndpointDNAT", TableL3Forwarding: "L3Forwarding", TableEgressMark: "EgressMark",
+	TableEndpointDNAT: "EndpointDNAT", TableDSR: "DSR", TableL3Forwarding: "L3Forwarding", TableEgressMark: "EgressMark",
 	TableEgressQoS: "EgressQoS", TableDecTTL: "DecTTL", TableSNATMark: "SNATMark", TableSNAT: "SNAT",
 	TableL2Forwarding: "L2Forwarding", TableCommit: "Commit", TableOutput: "Output",
 }
@@ -67,6 +68,8 @@ var (
 	regPortLB     = openflow.Reg(4).Range(0, 18)  // port and state in one match
 	regNodePort   = openflow.Reg(4).Range(19, 19) // to a NodePort address
 	regExternal   = openflow.Reg(4).Range(21, 21) // to a NodePort, load-balancer or external address
+	regDSR        = openflow.Reg(4).Range(22, 22) // the endpoint's node is to answer the client itself
+	regDSRKnown   = openflow.Reg(4).Range(23, 23) // and was picked for this connection before
 	regFromLocal  = openflow.Reg(4).Range(28, 28) // from a Pod of this node, or from the node
 	regMark       = openflow.Reg(5).All()         // Egress mark
 	regService    = openflow.Reg(7).All()         // the group that the endpoint was picked from

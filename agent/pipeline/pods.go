@@ -51,6 +51,7 @@ func (n *Node) PeerFlows(l *List, unit string, cidr netip.Prefix, peer netip.Add
 	ip := of.IPFamily(cidr.Addr().Is6())
 	if n.Cfg.NeedsTunnel(peer) {
 		flow(l, c, TableL3Forwarding, 200, terms(ip, of.Dst(cidr)), append(n.toTunnel(peer), of.Goto(TableDecTTL))...)
+		n.dsrPeer(l, c, cidr, peer)
 		return
 	}
 	flow(l, c, TableL3Forwarding, 200, terms(ip, of.Dst(cidr)), of.EthDst.SetMAC(n.GWMAC), regDest.Set(toGateway), of.Goto(TableDecTTL))

@@ -16,6 +16,8 @@ type Frontend struct {
 	External bool // NodePort, load-balancer or external address
 	// Local is set if the policy for this address is Local.
 	Local bool
+	// DSR is set if the node of the endpoint is to answer clients outside the cluster itself.
+	DSR bool
 	// Sources are the only clients that may use the address; empty: everybody.
 	Sources []netip.Prefix
 }
@@ -23,6 +25,8 @@ type Frontend struct {
 // Backend is one endpoint to be picked.
 type Backend struct {
 	netip.AddrPort
+	// Local is set if it is on this node.
+	Local bool
 }
 
 // Service is a Service port of one family as the pipeline sees it.
@@ -53,6 +57,7 @@ const dpHashBuckets = 256
 // ServiceFlows adds the groups and flows of a Service port.
 func (n *Node) ServiceFlows(l *List, s *Service) {
 	c := Cookie(CookieService, s.Unit)
+	dsr := slices.ContainsFunc(s.Frontends, func(f Frontend) bool { return f.DSR })
 	for _, g := range []struct {
 		id       uint32
 		backends []Backend
@@ -63,6 +68,9 @@ func (n *Node) ServiceFlows(l *List, s *Service) {
 		n.group(l, s, g.id, g.backends)
 		for _, b := range g.backends {
 			s.endpoint(l, c, uint64(g.id), b)
+			if dsr && !b.Local && g.id == s.ClusterGroup {
+				s.dsrEndpoint(l, c, uint64(g.id), b)
+			}
 		}
 	}
 	for i := range s.Frontends {
@@ -73,9 +81,13 @@ func (n *Node) ServiceFlows(l *List, s *Service) {
 // endpoint adds the translation of one endpoint. It is the group's own: an endpoint that another
 // Service still has, or the other policy, cannot be reached through a learned flow of this one.
 func (s *Service) endpoint(l *List, c, id uint64, b Backend) {
-	flow(l, c, TableEndpointDNAT, 200,
-		terms(of.L4(s.V6, s.Proto), regService.Is(id), regPortLB.Is(lbSelected<<16|uint64(b.Port())), s.regEndpoint().IsAddr(b.Addr())),
+	flow(l, c, TableEndpointDNAT, 200, s.picked(id, b),
 		of.CT{Commit: true, Zone: zoneMain(s.V6), Table: of.ToTable(TableL3Forwarding), NAT: of.DNAT(b.Addr(), b.Port()), Exec: []of.Action{ctService.Set(1)}})
+}
+
+// picked matches packets for which the endpoint was picked from the group.
+func (s *Service) picked(group uint64, b Backend) []of.Term {
+	return terms(of.L4(s.V6, s.Proto), regService.Is(group), regPortLB.Is(lbSelected<<16|uint64(b.Port())), s.regEndpoint().IsAddr(b.Addr()))
 }
 
 func (s *Service) regEndpoint() of.Field {
@@ -124,6 +136,9 @@ func (s *Service) frontend(l *List, c uint64, f *Frontend) {
 		default:
 			flow(l, c, TableServiceLB, 200, match, to(s.LocalGroup)...)
 		}
+		if f.DSR {
+			s.dsrFrontend(l, c, match, to)
+		}
 		if f.Local && f.External {
 			// Clients inside the cluster are not subject to the external policy.
 			flow(l, c, TableServiceLB, 210, append(match[:len(match):len(match)], regFromLocal.Is(1)), to(s.ClusterGroup)...)
@@ -158,6 +173,11 @@ func (s *Service) learn(f *Frontend) of.Action {
 		of.LearnLoadFrom(regService, regService),
 		of.LearnLoad(regLB, lbSelected),
 		of.LearnLoad(regRouted, 1),
+	}
+	if f.DSR {
+		// What came by tunnel keeps to endpoints of this node, and must not follow what was learned from
+		// the same client elsewhere: two nodes could pass it to and fro.
+		specs = append(specs, of.LearnMatchFrom(regSource, regSource), of.LearnLoadFrom(regDSR, regDSR))
 	}
 	if f.External {
 		specs = append(specs, of.LearnLoad(regExternal, 1))

@@ -96,6 +96,8 @@ func (n *Node) staticFamily(l *List, c uint64, v6 bool) {
 		}
 	}
 
+	n.dsrStatic(l, c, v6)
+
 	flow(l, c, TableL3Forwarding, 210, terms(ip, of.DstAddr(gw)), of.EthDst.SetMAC(n.GWMAC), regDest.Set(toGateway), of.Goto(TableDecTTL))
 	flow(l, c, TableL3Forwarding, 210, terms(ip, of.CTStateText("+rpl+trk"), ctSource.Is(fromGateway)),
 		of.EthDst.SetMAC(n.GWMAC), regDest.Set(toGateway), of.Goto(TableDecTTL))

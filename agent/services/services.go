@@ -266,7 +266,7 @@ func (s *Services) build(unit string, svc *corev1.Service, port *corev1.ServiceP
 
 	needLocal, needCluster := false, false
 	for _, f := range sp.Frontends {
-		needLocal = needLocal || f.Local
+		needLocal = needLocal || f.Local || f.DSR
 		needCluster = needCluster || !f.Local || f.External
 	}
 	cookie := pipeline.Cookie(pipeline.CookieService, unit)
@@ -293,7 +293,7 @@ func (s *Services) build(unit string, svc *corev1.Service, port *corev1.ServiceP
 func backends(e []Endpoint) []pipeline.Backend {
 	var out []pipeline.Backend
 	for i := range e {
-		out = append(out, pipeline.Backend{AddrPort: e[i].AddrPort})
+		out = append(out, pipeline.Backend{AddrPort: e[i].AddrPort, Local: e[i].Local})
 	}
 	return out
 }
@@ -334,6 +334,7 @@ func (s *Services) frontends(sp *servicePort, svc *corev1.Service, port *corev1.
 			Addr: pipeline.NodePortVIP(sp.V6), Port: sp.nodePort, NodePort: true, External: true, Local: externalLocal,
 		})
 	}
+	dsr := pipeline.Of(s.env.Tables).HasDSR() && !externalLocal
 	seen := map[netip.Addr]bool{cip: true}
 	add := func(text string, sources []netip.Prefix) {
 		ip, err := netip.ParseAddr(text)
@@ -342,7 +343,7 @@ func (s *Services) frontends(sp *servicePort, svc *corev1.Service, port *corev1.
 		}
 		seen[ip] = true
 		sp.externalIPs = append(sp.externalIPs, ip)
-		sp.Frontends = append(sp.Frontends, pipeline.Frontend{Addr: ip, Port: n, External: true, Local: externalLocal, Sources: sources})
+		sp.Frontends = append(sp.Frontends, pipeline.Frontend{Addr: ip, Port: n, External: true, Local: externalLocal, DSR: dsr, Sources: sources})
 	}
 	if s.env.Cfg.ProxyAll {
 		for _, ip := range svc.Spec.ExternalIPs {

@@ -61,7 +61,7 @@ func (n *Netns) ListenOn(addr netip.Addr, proto uint8, port uint16, fn Handler) 
 
 // Bind gives the answers to a local port (for ICMP and ICMPv6: the identifier of an echo request) to
 // fn: SYN+ACK, RST, data, datagrams, echo replies, and ICMP errors about packets from it. A SYN+ACK is
-// acknowledged by itself first. The result closes the socket.
+// acknowledged by itself after that. The result closes the socket.
 func (n *Netns) Bind(proto uint8, port uint16, fn func(in *packet.Packet)) (closeSocket func(), err error) {
 	k := listenKey{proto: proto, port: port}
 	if n.socks.clients[k] != nil {
@@ -148,6 +148,7 @@ func (n *Netns) tcpSocket(c *pkt) {
 	p := c.p
 	s := session{netip.AddrPortFrom(p.Dst, p.DstPort), netip.AddrPortFrom(p.Src, p.SrcPort)}
 	if fn := n.socks.clients[listenKey{proto: p.Proto, port: p.DstPort}]; fn != nil && p.TCPFlags&(packet.SYN|packet.ACK) != packet.SYN {
+		fn(p)
 		if p.TCPFlags&packet.SYN != 0 {
 			ack := &packet.Packet{
 				Src: p.Dst, Dst: p.Src, Proto: p.Proto, SrcPort: p.DstPort, DstPort: p.SrcPort, TCPFlags: packet.ACK,
@@ -155,7 +156,6 @@ func (n *Netns) tcpSocket(c *pkt) {
 			}
 			n.answer(c, ack)
 		}
-		fn(p)
 		return
 	}
 	h := n.socks.listener(p.Proto, p.DstPort, p.Dst)
