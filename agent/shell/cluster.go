@@ -1,0 +1,195 @@
+package shell
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"towtank/agent/apis/crd/v1beta1"
+	"towtank/agent/apis/crd/v1beta1/clientset"
+	"towtank/agent/edge"
+)
+
+// apiTimeout bounds one request to the API.
+const apiTimeout = 10 * time.Second
+
+// apiWriters is how many requests to the API run at once.
+const apiWriters = 4
+
+// Cluster is edge.Cluster on an API server, and the informers that tell the loop of objects.
+type Cluster struct {
+	q        *Queue
+	kube     kubernetes.Interface
+	crd      clientset.Interface
+	recorder record.EventRecorder
+	handle   func(any)
+	slots    chan struct{}
+	log      klog.Logger
+}
+
+// NewCluster returns a cluster whose events go to handle, on the queue's goroutine.
+func NewCluster(q *Queue, kube kubernetes.Interface, crd clientset.Interface, recorder record.EventRecorder, handle func(any), log klog.Logger) *Cluster {
+	return &Cluster{q: q, kube: kube, crd: crd, recorder: recorder, handle: handle, slots: make(chan struct{}, apiWriters), log: log}
+}
+
+// WatchAgent starts the informers of a node's agent.
+func (c *Cluster) WatchAgent(ctx context.Context, node string) error {
+	onNode := func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
+	}
+	core := c.kube.CoreV1()
+	return c.run(ctx,
+		informer(edge.KindService, &corev1.Service{}, core.Services("").List, core.Services("").Watch, nil),
+		informer(edge.KindEndpointSlice, &discoveryv1.EndpointSlice{}, c.kube.DiscoveryV1().EndpointSlices("").List, c.kube.DiscoveryV1().EndpointSlices("").Watch, nil),
+		informer(edge.KindNode, &corev1.Node{}, core.Nodes().List, core.Nodes().Watch, nil),
+		informer(edge.KindPod, &corev1.Pod{}, core.Pods("").List, core.Pods("").Watch, onNode),
+		informer(edge.KindNamespace, &corev1.Namespace{}, core.Namespaces().List, core.Namespaces().Watch, nil),
+		informer(edge.KindEgress, &v1beta1.Egress{}, c.crd.Egresses().List, c.crd.Egresses().Watch, nil),
+		informer(edge.KindExternalIPPool, &v1beta1.ExternalIPPool{}, c.crd.ExternalIPPools().List, c.crd.ExternalIPPools().Watch, nil),
+	)
+}
+
+// WatchController starts the informers of the pool allocation.
+func (c *Cluster) WatchController(ctx context.Context) error {
+	return c.run(ctx,
+		informer(edge.KindEgress, &v1beta1.Egress{}, c.crd.Egresses().List, c.crd.Egresses().Watch, nil),
+		informer(edge.KindExternalIPPool, &v1beta1.ExternalIPPool{}, c.crd.ExternalIPPools().List, c.crd.ExternalIPPools().Watch, nil),
+	)
+}
+
+// kindInformer is the informer of one kind.
+type kindInformer struct {
+	kind string
+	cache.SharedIndexInformer
+}
+
+func informer[L runtime.Object](kind string, example runtime.Object, list func(context.Context, metav1.ListOptions) (L, error),
+	open func(context.Context, metav1.ListOptions) (watch.Interface, error), tweak func(*metav1.ListOptions),
+) kindInformer {
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			if tweak != nil {
+				tweak(&o)
+			}
+			return list(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			if tweak != nil {
+				tweak(&o)
+			}
+			return open(ctx, o)
+		},
+	}
+	return kindInformer{kind, cache.NewSharedIndexInformer(lw, example, 0, cache.Indexers{})}
+}
+
+// run starts informers; each posts its objects, and after those that existed at the start that the kind
+// is synced.
+func (c *Cluster) run(ctx context.Context, list ...kindInformer) error {
+	for _, i := range list {
+		reg, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { c.changed(i.kind, o, false) },
+			UpdateFunc: func(_, o any) { c.changed(i.kind, o, false) },
+			DeleteFunc: func(o any) { c.changed(i.kind, o, true) },
+		})
+		if err != nil {
+			return fmt.Errorf("watch %s: %w", i.kind, err)
+		}
+		go i.RunWithContext(ctx)
+		go func() {
+			if cache.WaitForCacheSync(ctx.Done(), reg.HasSynced) {
+				c.q.Post(func() { c.handle(edge.SyncedEvent{Kind: i.kind}) })
+			}
+		}()
+	}
+	return nil
+}
+
+// changed posts an event. A deletion that was missed comes as a tombstone with the last state known.
+func (c *Cluster) changed(kind string, o any, gone bool) {
+	if t, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		o = t.Obj
+	}
+	obj, ok := o.(runtime.Object)
+	if !ok {
+		c.log.Error(nil, "An informer told of something that is no object", "kind", kind, "type", fmt.Sprintf("%T", o))
+		return
+	}
+	key, err := cache.MetaNamespaceKeyFunc(o)
+	if err != nil {
+		c.log.Error(err, "An object has no key", "kind", kind)
+		return
+	}
+	if gone {
+		obj = nil
+	}
+	c.q.Post(func() { c.handle(edge.ObjectEvent{Kind: kind, Key: key, Object: obj}) })
+}
+
+// do makes a request on a goroutine of its own, at most apiWriters at once, and posts the answer.
+func (c *Cluster) do(call func(ctx context.Context) (runtime.Object, error), done func(runtime.Object, error)) {
+	go func() {
+		c.slots <- struct{}{}
+		defer func() { <-c.slots }()
+		ctx, cancel := context.WithTimeout(context.Background(), apiTimeout)
+		defer cancel()
+		o, err := call(ctx)
+		c.q.Post(func() { done(o, err) })
+	}()
+}
+
+// UpdateStatus implements edge.Cluster.
+func (c *Cluster) UpdateStatus(obj runtime.Object, done func(runtime.Object, error)) {
+	c.do(func(ctx context.Context) (runtime.Object, error) {
+		switch o := obj.(type) {
+		case *v1beta1.Egress:
+			return c.crd.Egresses().UpdateStatus(ctx, o, metav1.UpdateOptions{})
+		case *v1beta1.ExternalIPPool:
+			return c.crd.ExternalIPPools().UpdateStatus(ctx, o, metav1.UpdateOptions{})
+		}
+		return nil, fmt.Errorf("status of %T: not written by the agent", obj)
+	}, done)
+}
+
+// Update implements edge.Cluster.
+func (c *Cluster) Update(obj runtime.Object, done func(runtime.Object, error)) {
+	c.do(func(ctx context.Context) (runtime.Object, error) {
+		if o, ok := obj.(*v1beta1.Egress); ok {
+			return c.crd.Egresses().Update(ctx, o, metav1.UpdateOptions{})
+		}
+		return nil, fmt.Errorf("%T: not written by the agent", obj)
+	}, done)
+}
+
+// Get implements edge.Cluster.
+func (c *Cluster) Get(kind, namespace, name string, done func(runtime.Object, error)) {
+	c.do(func(ctx context.Context) (runtime.Object, error) {
+		switch kind {
+		case edge.KindPod:
+			return c.kube.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		case edge.KindNamespace:
+			return c.kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+		case edge.KindEgress:
+			return c.crd.Egresses().Get(ctx, name, metav1.GetOptions{})
+		case edge.KindExternalIPPool:
+			return c.crd.ExternalIPPools().Get(ctx, name, metav1.GetOptions{})
+		}
+		return nil, fmt.Errorf("kind %s: not read by the agent", kind)
+	}, done)
+}
+
+// Record implements edge.Cluster.
+func (c *Cluster) Record(ref edge.Ref, eventType, reason, message string) {
+	c.recorder.Event(&corev1.ObjectReference{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name}, eventType, reason, message)
+}

@@ -1,0 +1,172 @@
+package shell
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+	"k8s.io/klog/v2"
+
+	"towtank/agent/edge"
+)
+
+// MembersConfig says how a node takes part in the membership.
+type MembersConfig struct {
+	Node string
+	Bind netip.AddrPort // transport address and gossip port
+	Key  []byte         // of the gossip, 16, 24 or 32 bytes; nil: not encrypted
+	// Rejoin is how often members that are missing are joined again.
+	Rejoin time.Duration
+}
+
+// Members is edge.Members over hashicorp/memberlist.
+type Members struct {
+	q      *Queue
+	cfg    MembersConfig
+	list   *memberlist.Memberlist
+	handle func(any)
+	log    klog.Logger
+
+	mu    sync.Mutex
+	peers map[string]netip.Addr
+	stop  chan struct{}
+	once  sync.Once
+}
+
+// leaveTimeout bounds how long the word that this node leaves may take.
+const leaveTimeout = 2 * time.Second
+
+// NewMembers joins nobody yet: SetPeers says whom.
+func NewMembers(q *Queue, cfg MembersConfig, handle func(any), log klog.Logger) (*Members, error) {
+	m := &Members{q: q, cfg: cfg, handle: handle, log: log, stop: make(chan struct{})}
+	c := memberlist.DefaultLANConfig()
+	c.Name = cfg.Node
+	c.BindAddr, c.BindPort = cfg.Bind.Addr().String(), int(cfg.Bind.Port())
+	c.AdvertiseAddr, c.AdvertisePort = c.BindAddr, c.BindPort
+	c.SecretKey = cfg.Key
+	c.LogOutput = io.Discard
+	c.Events = notify{m}
+	// A node that comes back under another address takes its name back at once.
+	c.DeadNodeReclaimTime = 10 * time.Millisecond
+	list, err := memberlist.Create(c)
+	if err != nil {
+		return nil, fmt.Errorf("membership on %s: %w", cfg.Bind, err)
+	}
+	m.list = list
+	m.tell()
+	go m.rejoin()
+	return m, nil
+}
+
+// notify is memberlist's way to tell of changes.
+type notify struct{ m *Members }
+
+// NotifyJoin implements memberlist.EventDelegate.
+func (n notify) NotifyJoin(*memberlist.Node) { n.m.tell() }
+
+// NotifyLeave implements memberlist.EventDelegate.
+func (n notify) NotifyLeave(*memberlist.Node) { n.m.tell() }
+
+// NotifyUpdate implements memberlist.EventDelegate.
+func (n notify) NotifyUpdate(*memberlist.Node) {}
+
+// tell posts who is alive. It runs on a goroutine of its own: memberlist holds its lock while it notifies.
+func (m *Members) tell() {
+	go func() {
+		if m.list == nil {
+			return
+		}
+		var alive []string
+		for _, n := range m.list.Members() {
+			alive = append(alive, n.Name)
+		}
+		slices.Sort(alive)
+		m.q.Post(func() { m.handle(edge.MembersEvent{Alive: alive}) })
+	}()
+}
+
+// SetPeers implements edge.Members.
+func (m *Members) SetPeers(peers map[string]netip.Addr) {
+	m.mu.Lock()
+	m.peers = maps.Clone(peers)
+	m.mu.Unlock()
+	go m.join()
+}
+
+func (m *Members) rejoin() {
+	every := m.cfg.Rejoin
+	if every <= 0 {
+		every = time.Minute
+	}
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			m.join()
+		case <-m.stop:
+			return
+		}
+	}
+}
+
+// join tries the peers that are not members.
+func (m *Members) join() {
+	have := map[string]bool{m.cfg.Node: true}
+	for _, n := range m.list.Members() {
+		have[n.Name] = true
+	}
+	m.mu.Lock()
+	var addrs []string
+	for _, name := range slices.Sorted(maps.Keys(m.peers)) {
+		if !have[name] {
+			addrs = append(addrs, netip.AddrPortFrom(m.peers[name], m.cfg.Bind.Port()).String())
+		}
+	}
+	m.mu.Unlock()
+	if len(addrs) == 0 {
+		return
+	}
+	if _, err := m.list.Join(addrs); err != nil {
+		m.log.V(2).Info("Some members could not be joined", "addresses", addrs, "err", err)
+	}
+}
+
+// Leave implements edge.Members.
+func (m *Members) Leave() {
+	m.once.Do(func() {
+		close(m.stop)
+		if err := errors.Join(m.list.Leave(leaveTimeout), m.list.Shutdown()); err != nil {
+			m.log.Error(err, "Leaving the membership failed")
+		}
+	})
+}
+
+// Close ends the membership without a word: the process is replaced.
+func (m *Members) Close() {
+	m.once.Do(func() {
+		close(m.stop)
+		if err := m.list.Shutdown(); err != nil {
+			m.log.Error(err, "Ending the membership failed")
+		}
+	})
+}
+
+// DefaultGossipPort is where members talk, TCP and UDP.
+const DefaultGossipPort = 10351
+
+// ParsePort reads a port number.
+func ParsePort(s string) (uint16, error) {
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err != nil || n == 0 {
+		return 0, fmt.Errorf("port %q: want 1 to 65535", s)
+	}
+	return uint16(n), nil
+}
