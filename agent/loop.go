@@ -309,6 +309,13 @@ func (l *Loop) Env() *tables.Env { return l.env }
 // Stats returns what was counted so far.
 func (l *Loop) Stats() Stats { return l.stats }
 
+// Idle reports whether there is nothing left to do for what was heard: every source has spoken, and
+// nothing is dirty, pending or in flight.
+func (l *Loop) Idle() bool {
+	return l.Ready() && !l.stopped && !l.turnPosted && !l.dumping && !l.auditDue && len(l.queues) == 0 && l.change == nil &&
+		len(l.wiring) == 0 && l.env.Store.PendingCount() == 0
+}
+
 // Unsettled names the units that are dirty, pending or quarantined, with the reason, sorted.
 func (l *Loop) Unsettled() []string {
 	var out []string

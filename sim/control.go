@@ -67,6 +67,7 @@ func (w *World) ovsDown(n *Node) {
 		return
 	}
 	n.ovsUp = false
+	n.ByHand()
 	n.sw.Stop()
 	n.sw.Restart()
 	n.tunnels.forget()
@@ -116,6 +117,7 @@ func (w *World) NodeUp(n *Node, ips []netip.Addr) error {
 		return nil
 	}
 	n.up, n.ovsUp = true, true
+	n.ByHand()
 	if n.downTimer != nil {
 		n.downTimer.Stop()
 	}
@@ -172,7 +174,7 @@ func (w *World) ClearFaults(n *Node) {
 
 // UnusedFaults returns the faults of all nodes that hit less than they were to hit.
 func (w *World) UnusedFaults() []string {
-	var out []string
+	out := slices.Clone(w.unused)
 	for _, n := range w.nodeOrder {
 		for _, f := range n.faults {
 			if f.hits < max(f.Count, 1) {

@@ -45,6 +45,8 @@ type Node struct {
 	packetIns int // since the last mark
 	refusals  int
 	downTimer interface{ Stop() }
+	hand      int // see HandVersion
+	lives     int // see Life
 }
 
 // Name returns the node's name.
@@ -100,13 +102,19 @@ func addressOf(offset, k int, v6 bool) netip.Addr {
 
 // AddNode adds the next node: its machine, its Node object, and its agent, which starts.
 func (w *World) AddNode(name string) (*Node, error) {
+	return w.addNode(name, netip.Addr{}, netip.Addr{})
+}
+
+func (w *World) addNode(name string, v4, v6 netip.Addr) (*Node, error) {
 	if w.nodes[name] != nil {
 		return nil, fmt.Errorf("node %s exists", name)
 	}
 	k := len(w.nodeOrder) + 1
 	n := &Node{world: w, name: name, index: k, up: true, ovsUp: true}
 	if w.opts.V4 {
-		n.v4 = addressOf(10, k, false)
+		if n.v4 = v4; !v4.IsValid() {
+			n.v4 = addressOf(10, k, false)
+		}
 		cidr, err := podCIDR4(k, w.opts.PodCIDRSize)
 		if err != nil {
 			return nil, err
@@ -114,7 +122,9 @@ func (w *World) AddNode(name string) (*Node, error) {
 		n.podCIDRs = append(n.podCIDRs, cidr)
 	}
 	if w.opts.V6 {
-		n.v6 = addressOf(10, k, true)
+		if n.v6 = v6; !v6.IsValid() {
+			n.v6 = addressOf(10, k, true)
+		}
 		n.podCIDRs = append(n.podCIDRs, netip.MustParsePrefix(fmt.Sprintf("fd00:10:%d::/64", k)))
 	}
 	n.ipam = newIPAM(n.podCIDRs)

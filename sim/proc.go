@@ -49,6 +49,7 @@ func (w *World) startAgent(n *Node) {
 	}
 	p.loop, p.handle, p.stop = loop, loop.Handle, loop.Stop
 	n.agent = p
+	n.lives++
 	w.queue.Hold(p.lane, false)
 	w.disturbed()
 	p.post("start", func() {

@@ -120,6 +120,7 @@ type World struct {
 	problems    []string          // what went wrong inside the model itself
 	podWork     map[string]bool   // Pods that the runtime is to look at
 	onNode      map[string][]func(*Node)
+	unused      []string          // faults that EndFaults ended before they had hit
 }
 
 // New returns a world without nodes.

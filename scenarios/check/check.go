@@ -1,17 +1,107 @@
+// Package check holds the invariants that every scenario is checked against without writing them: what
+// must be true of a world after it settled, after every effect of an agent, and at the end of a file.
 package check
 
-import "towtank/sim"
+import (
+	"fmt"
+	"strings"
 
+	"towtank/sim"
+)
+
+// Result is what became of one check. Only failures are returned.
 type Result struct {
-	ID     int
-	Node   string
+	ID     int    // of the invariant, 1 to 6
+	Node   string // "" if it is about no single node
 	OK     bool
 	Detail string
 }
-type Checker struct{ w *sim.World }
 
-func New(w *sim.World) *Checker               { return &Checker{w} }
-func (c *Checker) AfterSettle() []Result      { return nil }
-func (c *Checker) AtStep() []Result           { return nil }
-func (c *Checker) Clean(n *sim.Node) []string { return nil }
-func (c *Checker) End(keep bool) []Result     { return nil }
+// String returns the result in one line.
+func (r Result) String() string {
+	where := ""
+	if r.Node != "" {
+		where = " on " + r.Node
+	}
+	return fmt.Sprintf("invariant %d%s: %s", r.ID, where, r.Detail)
+}
+
+// Checker checks the invariants of one world. It is for one goroutine, as the world is.
+type Checker struct {
+	w     *sim.World
+	nodes map[string]*seen
+	count int
+	last  moment // of the last AfterSettle
+}
+
+// seen is what the checker remembers of a node.
+type seen struct {
+	dry     imprint // as of the last dry restart
+	foreign []string
+	hand    int
+	known   bool // foreign and hand are set
+}
+
+// imprint tells whether anything happened to a node that a restart of its agent could see.
+type imprint struct {
+	life, effects, hand int
+	version             uint64
+	alive               string
+}
+
+// moment tells whether anything happened in the world.
+type moment struct {
+	events uint64
+	hand   int
+	set    bool
+}
+
+// New returns a checker of a world.
+func New(w *sim.World) *Checker { return &Checker{w: w, nodes: map[string]*seen{}} }
+
+// Count returns how many checks were made so far: a check is one invariant on one node, or one packet.
+func (c *Checker) Count() int { return c.count }
+
+func (c *Checker) of(n *sim.Node) *seen {
+	s := c.nodes[n.Name()]
+	if s == nil {
+		s = &seen{}
+		c.nodes[n.Name()] = s
+	}
+	return s
+}
+
+// AfterSettle checks invariants 1, 2, 3 and 5 on quiet nodes. Where nothing happened since the last call,
+// nothing is checked again.
+func (c *Checker) AfterSettle() []Result {
+	now := moment{events: c.w.Events(), set: true}
+	for _, n := range c.w.Nodes() {
+		now.hand += n.HandVersion()
+	}
+	if now == c.last {
+		return nil
+	}
+	c.last = now
+	var out []Result
+	for _, n := range c.w.Nodes() {
+		if n.Unquiet() != "" {
+			continue
+		}
+		out = append(out, c.state(n)...)
+	}
+	return out
+}
+
+// AtStep checks what must hold after every effect of any agent.
+func (c *Checker) AtStep() []Result { return nil }
+
+// maxNamed is how many differences one failure names.
+const maxNamed = 5
+
+// listed joins the first of many lines.
+func listed(lines []string) string {
+	if len(lines) > maxNamed {
+		lines = append(lines[:maxNamed:maxNamed], fmt.Sprintf("… and %d more", len(lines)-maxNamed))
+	}
+	return strings.Join(lines, "\n  ")
+}

@@ -222,6 +222,9 @@ func (f *Fabric) Loss(a, b string, percent int) error {
 	return nil
 }
 
+// ClearLoss ends every loss.
+func (f *Fabric) ClearLoss() { clear(f.loss) }
+
 // drop records that a frame ends between two ports.
 func (f *Fabric) drop(from, to *port, why string) {
 	if f.tracer != nil {

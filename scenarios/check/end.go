@@ -1,0 +1,139 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"towtank/datapath"
+	"towtank/sim"
+	"towtank/sim/kube"
+)
+
+// Times of the end of a file: what gossip takes to settle with the defaults, and what a settle takes at
+// the most.
+const (
+	endAdvance = 90 * time.Second
+	endSettle  = 30 * time.Second
+)
+
+// End checks invariant 6. The world is not of use any more after it: unless keep is set, everything in it
+// is deleted.
+func (c *Checker) End(keep bool) []Result {
+	fail := func(format string, args ...any) []Result {
+		return []Result{{ID: 6, Detail: fmt.Sprintf(format, args...)}}
+	}
+	if keep {
+		return nil
+	}
+	if err := c.w.EndFaults(); err != nil {
+		return fail("the faults could not be ended: %v", err)
+	}
+	if err := c.w.Advance(endAdvance); err != nil {
+		return fail("after the faults ended: %v", err)
+	}
+	if err := c.w.Settle(endSettle); err != nil {
+		return fail("after the faults ended: %v", err)
+	}
+	out := c.AfterSettle()
+	if err := c.deleteAll(); err != nil {
+		return append(out, fail("deleting everything: %v", err)...)
+	}
+	if err := c.w.Settle(endSettle); err != nil {
+		return append(out, fail("after everything was deleted: %v", err)...)
+	}
+	return append(out, c.empty()...)
+}
+
+// deletable are the kinds that End deletes, owners before what they own.
+var deletable = []kube.Kind{
+	kube.KindDeployment, kube.KindReplicaSet, kube.KindStatefulSet, kube.KindDaemonSet, kube.KindPod, kube.KindService,
+	kube.KindEndpoints, kube.KindEndpointSlice, kube.KindEgress, kube.KindExternalIPPool, kube.KindNamespace,
+}
+
+func (c *Checker) deleteAll() error {
+	for _, k := range deletable {
+		for _, o := range c.w.Kube.List(k) {
+			m, ok := o.(metav1.Object)
+			if !ok || k == kube.KindNamespace && slices.Contains([]string{"default", "kube-system"}, m.GetName()) {
+				continue
+			}
+			// What went with its owner is gone already.
+			if err := c.w.Kube.Delete(k, m.GetNamespace(), m.GetName()); err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("%s %s/%s: %w", k, m.GetNamespace(), m.GetName(), err)
+			}
+		}
+	}
+	c.w.RemoveContainers()
+	return nil
+}
+
+// empty compares every node with one of a world in which nothing ever was.
+func (c *Checker) empty() []Result {
+	fresh, err := c.fresh()
+	if err != nil {
+		return []Result{{ID: 6, Detail: fmt.Sprintf("a fresh world could not be made: %v", err)}}
+	}
+	var out []Result
+	for _, n := range c.w.Nodes() {
+		c.count++
+		var wrong []string
+		wrong = append(wrong, differ(dump(fresh.Node(n.Name())), dump(n))...)
+		if groups, marks := n.Identifiers(); groups > 0 || len(marks) > 0 {
+			wrong = append(wrong, fmt.Sprintf("%d group ids are given out, marks of %v", groups, marks))
+		}
+		if k := n.IPAMCount(); k > 0 {
+			wrong = append(wrong, fmt.Sprintf("%d addresses are given out", k))
+		}
+		if len(wrong) > 0 {
+			out = append(out, Result{ID: 6, Node: n.Name(), Detail: "after everything was deleted:\n  " + listed(wrong)})
+		}
+	}
+	return out
+}
+
+// fresh returns a settled world with the same options and nodes, and nothing else.
+func (c *Checker) fresh() (*sim.World, error) {
+	o := c.w.Options()
+	o.LogTo = nil
+	w, err := sim.New(o)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range c.w.Nodes() {
+		if _, err := w.AddNodeAt(n.Name(), n.Transport(false), n.Transport(true)); err != nil {
+			return nil, err
+		}
+	}
+	return w, w.Settle(endSettle)
+}
+
+// differ compares two sorted dumps.
+func differ(want, have []datapath.Object) []string {
+	var out []string
+	in := func(list []datapath.Object) map[datapath.Key]string {
+		m := make(map[datapath.Key]string, len(list))
+		for _, o := range list {
+			m[o.Key()] = o.String()
+		}
+		return m
+	}
+	w, h := in(want), in(have)
+	for _, o := range have {
+		switch t, ok := w[o.Key()]; {
+		case !ok:
+			out = append(out, "left over: "+text(o))
+		case t != o.String():
+			out = append(out, "changed: "+text(o)+"\n  was: "+t)
+		}
+	}
+	for _, o := range want {
+		if _, ok := h[o.Key()]; !ok {
+			out = append(out, "missing: "+text(o))
+		}
+	}
+	return out
+}

@@ -1,0 +1,35 @@
+package ovs
+
+import (
+	"slices"
+	"strings"
+)
+
+// Foreign returns the text of what somebody else than the agent put on the switch, sorted: flows without
+// a cookie that were not learned, and ports without an external id of ours. Groups and meters carry no
+// mark: all of them are the agent's.
+func (s *Switch) Foreign() []string {
+	s.Tick()
+	var out []string
+	for _, r := range s.flows {
+		if !r.learned && r.flow.Cookie() == 0 {
+			out = append(out, "flow "+r.flow.String())
+		}
+	}
+	for _, st := range s.ports {
+		if st.Port != nil && !isOurs(st) {
+			out = append(out, "port "+st.Port.String())
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func isOurs(st *PortState) bool {
+	for k := range st.Port.ExternalIDs() {
+		if strings.HasPrefix(k, OurExternalID) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,133 @@
+package sim
+
+import (
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"towtank/agent/apis/crd/v1beta1"
+	"towtank/datapath"
+)
+
+// Told is what the agent of a node was told so far: the objects by namespace/name or name, the members,
+// and the addresses of the node. The maps are the agent's own and go on changing: callers only read.
+type Told struct {
+	Services   map[string]*corev1.Service
+	Slices     map[string]map[string]*discoveryv1.EndpointSlice // by Service, then by slice
+	Nodes      map[string]*corev1.Node
+	Pods       map[string]*corev1.Pod // of this node
+	Namespaces map[string]*corev1.Namespace
+	Egresses   map[string]*v1beta1.Egress
+	Pools      map[string]*v1beta1.ExternalIPPool
+	Alive      []string
+	Addresses  map[netip.Addr][]string
+}
+
+// Told returns what the node's agent was told; a dead one keeps what it was told last. The zero Told if
+// no agent ever ran.
+func (n *Node) Told() Told {
+	if n.agent == nil || n.agent.loop == nil {
+		return Told{}
+	}
+	t := n.agent.loop.Env().Tables
+	return Told{
+		Services: t.Services, Slices: t.Slices, Nodes: t.Nodes, Pods: t.Pods, Namespaces: t.Namespaces, Egresses: t.Egresses,
+		Pools: t.Pools, Alive: t.Alive, Addresses: t.Addresses,
+	}
+}
+
+// Store returns the Store of the node's agent, nil if no agent ever ran.
+func (n *Node) Store() *datapath.Store {
+	if n.agent == nil || n.agent.loop == nil {
+		return nil
+	}
+	return n.agent.loop.Env().Store
+}
+
+// PodOfSandbox returns the namespace/name of the Pod of a sandbox unit, "" if the agent has no such
+// sandbox.
+func (n *Node) PodOfSandbox(unit string) string {
+	if n.agent == nil || n.agent.loop == nil {
+		return ""
+	}
+	if s := n.agent.loop.Env().Sandboxes[unit]; s != nil {
+		return s.PodKey()
+	}
+	return ""
+}
+
+// Identifiers returns how many group ids the node's agent has given out, and the Egress IPs that have a
+// mark, sorted.
+func (n *Node) Identifiers() (groups int, marks []netip.Addr) {
+	if n.agent == nil || n.agent.loop == nil {
+		return 0, nil
+	}
+	t := n.agent.loop.Env().Tables
+	return t.Groups.Len(), t.Marks.All()
+}
+
+// Idle reports whether the node's agent has nothing left to do for what it was told: it heard every
+// source, and nothing is dirty, pending, or on its way.
+func (n *Node) Idle() bool {
+	return n.agent != nil && !n.agent.dead && n.agent.loop != nil && n.agent.loop.Idle()
+}
+
+// AgentRuns reports whether the node's agent runs and is not paused.
+func (n *Node) AgentRuns() bool { return n.up && n.agent != nil && !n.agent.dead && !n.agent.paused }
+
+// Life tells the lives of the node's agents apart: it grows with every start.
+func (n *Node) Life() int { return n.lives }
+
+// Unquiet returns why a node is not quiet, as far as it is not about membership: "" if it is.
+func (n *Node) Unquiet() string {
+	w := n.world
+	switch {
+	case !n.up:
+		return "it is off"
+	case !n.AgentRuns():
+		return "its agent does not run"
+	case !n.ovsUp:
+		return "its vswitchd does not run"
+	case !w.apiReachable(n.name):
+		return "it does not reach the API"
+	case w.Kube.Faulted(n.name):
+		return "a watch is held or closed"
+	case n.faulted():
+		return "a fault is not spent"
+	}
+	for _, o := range w.nodeOrder {
+		if o.up && !w.reachable(n.name, o.name) {
+			return "it does not reach node " + o.name
+		}
+	}
+	return ""
+}
+
+// GossipSettled reports whether everything that gossip can see has had time to be seen.
+func (w *World) GossipSettled() bool { return w.gossipSettled() }
+
+// Reachable reports whether two machines, or a machine and the API server ("api"), are not cut off from
+// each other.
+func (w *World) Reachable(a, b string) bool { return w.reachable(a, b) }
+
+// ByHand notes that somebody other than an agent changed the node: what is foreign there may be another
+// than before.
+func (n *Node) ByHand() { n.hand++ }
+
+// HandVersion grows whenever what is foreign on the node may have changed: by hand, by a boot, or by a
+// restart of vswitchd.
+func (n *Node) HandVersion() int { return n.hand }
+
+// Foreign returns what is on the node and is neither the agent's nor the kernel's, one object a line.
+func (n *Node) Foreign() []string { return append(n.ns.Foreign(), n.sw.Foreign()...) }
+
+// StopStreams ends every stream.
+func (w *World) StopStreams() {
+	for _, s := range append([]*Stream(nil), w.streams...) {
+		s.Stop()
+	}
+}
+
+// ClearLoss ends every loss of frames.
+func (w *World) ClearLoss() { w.fabric.ClearLoss() }
