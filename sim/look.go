@@ -55,6 +55,7 @@ func (w *World) Exec(n *Node, command string) (string, error) {
 	if !n.up {
 		return "", fmt.Errorf("node %s is off", n.name)
 	}
+	n.ByHand()
 	word, _, _ := strings.Cut(strings.TrimSpace(command), " ")
 	switch word {
 	case "ovs-vsctl", "ovs-ofctl":

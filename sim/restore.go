@@ -17,7 +17,7 @@ func (w *World) EndFaults() error {
 	for _, n := range append(slices.Clone(w.nodeOrder), w.Controller()) {
 		n.skew = 0
 		n.faults = nil
-		if err := w.Watch(n.name, "release", nil, 0); err != nil {
+		if err := w.Watch(n, "release", nil, 0); err != nil {
 			return err
 		}
 		if n == w.control {
