@@ -358,6 +358,10 @@ func (s *Store) Wanted(k Key) Object {
 	return nil
 }
 
+// Len returns the number of keys that are wanted, known to be there, or not settled. With nothing
+// pending and no orphans, that is the number of objects wanted.
+func (s *Store) Len() int { return len(s.entries) }
+
 // Desired returns everything wanted, sorted by key.
 func (s *Store) Desired() []Object {
 	var objs []Object

@@ -154,9 +154,9 @@ func TestHoldsThroughLifeAndEnd(t *testing.T) {
 // anyOp returns an op that deletes the first object of a kind whose text has the given part.
 func anyOp(t *testing.T, n *sim.Node, kind datapath.Kind, has string) datapath.Op {
 	t.Helper()
-	for _, o := range dump(n) {
-		if o.Key().Kind == kind && strings.Contains(o.String(), has) {
-			return datapath.Op{Old: o}
+	for _, i := range dump(n) {
+		if i.key.Kind == kind && strings.Contains(i.obj.String(), has) {
+			return datapath.Op{Old: i.obj}
 		}
 	}
 	t.Fatalf("node %s has no %s with %q", n.Name(), kind, has)
@@ -184,4 +184,16 @@ func TestDanglingPort(t *testing.T) {
 	n.Switch().ApplyPorts([]datapath.Op{anyOp(t, n, datapath.KindPort, "default")})
 	n.ByHand()
 	fails(t, c.AfterSettle(), 2, "n1", "port ")
+}
+
+func BenchmarkAfterSettle(b *testing.B) {
+	w, c := world(b, 1)
+	for range b.N {
+		for _, n := range w.Nodes() {
+			n.ByHand()
+		}
+		if r := c.AfterSettle(); len(r) > 0 {
+			b.Fatal(r)
+		}
+	}
 }

@@ -29,8 +29,8 @@ func (c *Checker) Clean(n *sim.Node) []string {
 		out = append(out, "without an owner: "+u)
 	}
 	there := make(map[datapath.Key]bool, len(have))
-	for _, o := range have {
-		there[o.Key()] = true
+	for _, h := range have {
+		there[h.key] = true
 	}
 	owned := map[datapath.Key]bool{} // by a unit whose object exists
 	stale := map[datapath.Key]string{}
@@ -44,9 +44,9 @@ func (c *Checker) Clean(n *sim.Node) []string {
 			}
 		}
 	}
-	for _, o := range have {
-		if why := stale[o.Key()]; why != "" && !owned[o.Key()] {
-			out = append(out, why+": "+text(o))
+	for _, h := range have {
+		if why := stale[h.key]; why != "" && !owned[h.key] {
+			out = append(out, why+": "+text(h.obj))
 		}
 	}
 	return out

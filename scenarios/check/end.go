@@ -111,28 +111,28 @@ func (c *Checker) fresh() (*sim.World, error) {
 	return w, w.Settle(endSettle)
 }
 
-// differ compares two sorted dumps.
-func differ(want, have []datapath.Object) []string {
+// differ compares two dumps.
+func differ(want, have []item) []string {
 	var out []string
-	in := func(list []datapath.Object) map[datapath.Key]string {
+	in := func(list []item) map[datapath.Key]string {
 		m := make(map[datapath.Key]string, len(list))
-		for _, o := range list {
-			m[o.Key()] = o.String()
+		for _, i := range list {
+			m[i.key] = i.obj.String()
 		}
 		return m
 	}
 	w, h := in(want), in(have)
-	for _, o := range have {
-		switch t, ok := w[o.Key()]; {
+	for _, i := range have {
+		switch t, ok := w[i.key]; {
 		case !ok:
-			out = append(out, "left over: "+text(o))
-		case t != o.String():
-			out = append(out, "changed: "+text(o)+"\n  was: "+t)
+			out = append(out, "left over: "+text(i.obj))
+		case t != i.obj.String():
+			out = append(out, "changed: "+text(i.obj)+"\n  was: "+t)
 		}
 	}
-	for _, o := range want {
-		if _, ok := h[o.Key()]; !ok {
-			out = append(out, "missing: "+text(o))
+	for _, i := range want {
+		if _, ok := h[i.key]; !ok {
+			out = append(out, "missing: "+text(i.obj))
 		}
 	}
 	return out

@@ -10,11 +10,22 @@ import (
 	"towtank/sim"
 )
 
-// dump returns the objects of ours on a node, sorted by key.
-func dump(n *sim.Node) []datapath.Object {
-	objs := append(n.Switch().Dump(), n.Netns().Dump()...)
-	slices.SortFunc(objs, func(a, b datapath.Object) int { return a.Key().Compare(b.Key()) })
-	return objs
+// item is an object with its key, which some kinds have to build.
+type item struct {
+	key datapath.Key
+	obj datapath.Object
+}
+
+// dump returns the objects of ours on a node: those of the switch, then those of the host, each sorted.
+func dump(n *sim.Node) []item {
+	sw, host := n.Switch().Dump(), n.Netns().Dump()
+	out := make([]item, 0, len(sw)+len(host))
+	for _, list := range [][]datapath.Object{sw, host} {
+		for _, o := range list {
+			out = append(out, item{o.Key(), o})
+		}
+	}
+	return out
 }
 
 // state checks invariants 1 and 2 of a quiet node.
@@ -46,35 +57,31 @@ func (c *Checker) state(n *sim.Node) []Result {
 	return out
 }
 
-// compare compares what a Store wants with a sorted dump. A dump that equals what is wanted and known
-// is one after which an audit has nothing to write.
-func compare(s *datapath.Store, have []datapath.Object) (differences, unowned []string) {
-	want := s.Desired()
-	i, j := 0, 0
-	for i < len(want) || j < len(have) {
-		order := 0
-		switch {
-		case i == len(want):
-			order = 1
-		case j == len(have):
-			order = -1
-		default:
-			order = want[i].Key().Compare(have[j].Key())
+// compare compares what a Store wants with a dump. A dump that equals what is wanted and known is one
+// after which an audit has nothing to write.
+func compare(s *datapath.Store, have []item) (differences, unowned []string) {
+	for _, h := range have {
+		want := s.Wanted(h.key)
+		if want == nil {
+			unowned = append(unowned, text(h.obj))
+			continue
 		}
-		switch {
-		case order < 0:
-			differences = append(differences, "missing: "+text(want[i]))
-			i++
-		case order > 0:
-			unowned = append(unowned, text(have[j]))
-			j++
-		default:
-			if want[i].String() != have[j].String() {
-				differences = append(differences, "wanted:  "+text(want[i])+"\n  is:      "+text(have[j]))
-			} else if known := s.Known(want[i].Key()); known == nil || known.String() != have[j].String() {
-				differences = append(differences, "an audit would find: "+text(have[j]))
+		is := h.obj.String()
+		if want.String() != is {
+			differences = append(differences, "wanted:  "+text(want)+"\n  is:      "+text(h.obj))
+		} else if known := s.Known(h.key); known == nil || known.String() != is {
+			differences = append(differences, "an audit would find: "+text(h.obj))
+		}
+	}
+	if s.Len() != len(have) || len(unowned) > 0 {
+		there := make(map[datapath.Key]bool, len(have))
+		for _, h := range have {
+			there[h.key] = true
+		}
+		for _, o := range s.Desired() {
+			if !there[o.Key()] {
+				differences = append(differences, "missing: "+text(o))
 			}
-			i, j = i+1, j+1
 		}
 	}
 	if n := s.PendingCount(); n > 0 && len(differences) == 0 {
@@ -86,15 +93,14 @@ func compare(s *datapath.Store, have []datapath.Object) (differences, unowned []
 func text(o datapath.Object) string { return string(o.Key().Kind) + " " + o.String() }
 
 // dangling returns the flows and groups that name a group, meter or port which does not exist.
-func dangling(n *sim.Node, have []datapath.Object) []string {
-	there := map[datapath.Key]bool{}
-	metersThere, ports := map[uint32]bool{}, map[uint32]bool{}
-	for _, o := range have {
-		if k := o.Key(); k.Kind == datapath.KindGroup {
-			there[k] = true
-		}
-		if m, ok := o.(*openflow.Meter); ok {
-			metersThere[m.ID] = true
+func dangling(n *sim.Node, have []item) []string {
+	groupsThere, metersThere, ports := map[uint32]bool{}, map[uint32]bool{}, map[uint32]bool{}
+	for _, h := range have {
+		switch t := h.obj.(type) {
+		case *openflow.Group:
+			groupsThere[t.ID()] = true
+		case *openflow.Meter:
+			metersThere[t.ID] = true
 		}
 	}
 	for _, p := range n.Switch().Ports() {
@@ -104,7 +110,8 @@ func dangling(n *sim.Node, have []datapath.Object) []string {
 	}
 	var out []string
 	var ids []uint32
-	for _, o := range have {
+	for _, h := range have {
+		o := h.obj
 		var groups, meters []uint32
 		var actions []openflow.Action
 		switch t := o.(type) {
@@ -122,7 +129,7 @@ func dangling(n *sim.Node, have []datapath.Object) []string {
 			continue
 		}
 		for _, id := range groups {
-			if !there[datapath.Key{Kind: datapath.KindGroup, Name: fmt.Sprintf("group_id=%d", id)}] {
+			if !groupsThere[id] {
 				out = append(out, fmt.Sprintf("group %d: %s", id, text(o)))
 			}
 		}
