@@ -168,7 +168,7 @@ func (g *gossip) tell(v *view) {
 	}
 	p := n.agent
 	alive := slices.Sorted(maps.Keys(v.members))
-	p.post("members", func() { p.loop.Handle(edge.MembersEvent{Alive: alive}) })
+	p.post("members", func() { p.hear(edge.MembersEvent{Alive: alive}) })
 }
 
 // lastDisturbance is noted by the world for the invariants: until gossip has settled, a node is not

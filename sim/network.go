@@ -20,6 +20,7 @@ type External struct {
 	net   string // "" for the nodes' subnet
 	next  *Node  // to whom it sends what nobody on its link answers for
 	ns    *host.Netns
+	via   map[netip.Addr]netip.Addr // next hops of addresses that nobody on its link answers for
 }
 
 // Name returns the host's name.
@@ -45,6 +46,7 @@ type network struct {
 	vlan uint16
 	// router is the router's address on the nodes' subnet.
 	router netip.Addr
+	ns     *host.Netns // of the router
 }
 
 // routeTo gives a machine on the nodes' subnet the route to a network, and a machine on a network the
@@ -63,9 +65,12 @@ func (w *World) AddNetwork(name string, cidr netip.Prefix, vlan int) error {
 	w.nets[name] = &network{name: name, cidr: cidr.Masked(), vlan: uint16(vlan), router: addressOf(250, len(w.nets)+1, cidr.Addr().Is6())}
 	a := w.nets[name].router
 	native := []netip.Prefix{netip.PrefixFrom(a, w.bitsOf(a))}
-	if _, err := w.fabric.Network(name, []netip.Prefix{cidr.Masked()}, uint16(vlan), native, host.Config{Now: w.queue.Now}); err != nil {
+	router, err := w.fabric.Network(name, []netip.Prefix{cidr.Masked()}, uint16(vlan), native, host.Config{Now: w.queue.Now})
+	if err != nil {
+		delete(w.nets, name)
 		return err
 	}
+	w.nets[name].ns = router
 	// The nodes' subnet knows the way to the network: by its router.
 	for _, n := range w.nodeOrder {
 		w.routeTo(n.ns, w.nets[name])
@@ -97,7 +102,7 @@ func (w *World) AddExternal(c ExternalConfig) (*External, error) {
 		return nil, fmt.Errorf("external %s exists", c.Name)
 	}
 	k := len(w.extOrder) + 1
-	x := &External{world: w, name: c.Name, index: k, addrs: c.Addrs, net: c.Net}
+	x := &External{world: w, name: c.Name, index: k, addrs: c.Addrs, net: c.Net, via: map[netip.Addr]netip.Addr{}}
 	if len(x.addrs) == 0 {
 		if c.Net != "" {
 			nw := w.nets[c.Net]
@@ -289,6 +294,9 @@ func (w *World) onFrame(from string, p *packet.Packet) {
 	if p.Trace != 0 && p.IsIP() {
 		w.traffic.left(from, p)
 	}
+	if w.OnFrame != nil {
+		w.OnFrame(from, p)
+	}
 }
 
 // nextHop returns the node that the host sends to what nobody on its link answers for; nil if there is
@@ -313,13 +321,34 @@ func (x *External) prepare(dst netip.Addr, next *Node) error {
 	if !via.IsValid() {
 		return nil
 	}
-	route := netip.PrefixFrom(dst, dst.BitLen()).String()
-	// Whether there was one from an earlier probe does not matter.
-	_, _ = x.ns.Exec(ipCommand(dst) + " route del " + route)
 	if x.world.answersFor(x, dst) {
+		via = netip.Addr{}
+	}
+	if p := x.world.peek; p != nil {
+		if _, noted := p.via[externalDst{x, dst}]; !noted {
+			p.via[externalDst{x, dst}] = x.via[dst]
+		}
+	}
+	return x.route(dst, via)
+}
+
+// route has the host reach an address by a next hop; by none if it is not valid.
+func (x *External) route(dst, via netip.Addr) error {
+	old := x.via[dst]
+	if old == via {
 		return nil
 	}
-	_, err := x.ns.Exec(ipCommand(dst) + " route add " + route + " via " + via.String() + " dev " + Uplink)
+	route := ipCommand(dst) + " route %s " + netip.PrefixFrom(dst, dst.BitLen()).String()
+	if old.IsValid() {
+		// Somebody may have deleted it by hand.
+		_, _ = x.ns.Exec(fmt.Sprintf(route, "del"))
+		delete(x.via, dst)
+	}
+	if !via.IsValid() {
+		return nil
+	}
+	x.via[dst] = via
+	_, err := x.ns.Exec(fmt.Sprintf(route, "add") + " via " + via.String() + " dev " + Uplink)
 	return err
 }
 

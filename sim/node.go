@@ -282,7 +282,7 @@ func (n *Node) hostEvent(ev any) {
 // tell posts an event to the node's agent.
 func (n *Node) tell(label string, ev any) {
 	if p := n.agent; p != nil && !p.dead {
-		p.post(label, func() { p.loop.Handle(ev) })
+		p.post(label, func() { p.hear(ev) })
 	}
 }
 

@@ -168,6 +168,14 @@ func (p *proc) deliver(k kube.Kind) {
 		}
 		ev.Object = nil
 	}
+	p.hear(ev)
+}
+
+// hear hands an event to the process.
+func (p *proc) hear(ev any) {
+	if w := p.node.world; w.BeforeTold != nil {
+		w.BeforeTold(p.node, ev)
+	}
 	p.handle(ev)
 }
 

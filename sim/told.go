@@ -1,13 +1,16 @@
 package sim
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"towtank/agent/apis/crd/v1beta1"
 	"towtank/datapath"
+	"towtank/sim/packet"
 )
 
 // Told is what the agent of a node was told so far: the objects by namespace/name or name, the members,
@@ -131,3 +134,56 @@ func (w *World) StopStreams() {
 
 // ClearLoss ends every loss of frames.
 func (w *World) ClearLoss() { w.fabric.ClearLoss() }
+
+// Exchange is the connection whose packet is under way.
+type Exchange struct {
+	Src, Dialled netip.Addr // the client's own address, and the one that it sends to
+	// Answered is set once the receiver got the packet: what is under way is the answer.
+	Answered bool
+}
+
+// Exchange returns to which exchange of a client a packet belongs that is under way now; false if to
+// none.
+func (w *World) Exchange(p *packet.Packet) (Exchange, bool) {
+	f := w.traffic.cur
+	if f == nil || p.Trace == 0 || p.Trace != f.id {
+		return Exchange{}, false
+	}
+	return Exchange{Src: f.src, Dialled: f.dialled, Answered: f.reached}, true
+}
+
+// RunningPods returns the Pods that have a network of their own and whose ADD was answered, sorted by
+// name.
+func (w *World) RunningPods() []string {
+	var out []string
+	for _, key := range slices.Sorted(maps.Keys(w.runtime.pods)) {
+		if s := w.runtime.sandboxOf(key); s != nil && s.result != nil && !s.deleting && s.ns != nil {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
+// Answers reports whether a process listens on an address and port, and the machine whose network that
+// is: a node (of a Pod, the one that it runs on), or an external host.
+func (w *World) Answers(at netip.AddrPort, proto uint8) (machine string, ok bool) {
+	for _, n := range w.nodeOrder {
+		if n.ns.HasAddress(at.Addr()) {
+			return n.name, n.up && n.ns.Listens(at, proto)
+		}
+	}
+	for _, s := range w.runtime.running() {
+		if s.ns.HasAddress(at.Addr()) {
+			return s.node, s.result != nil && !s.deleting && s.ns.Listens(at, proto)
+		}
+	}
+	for _, x := range w.extOrder {
+		if x.ns.HasAddress(at.Addr()) {
+			return x.name, x.ns.Listens(at, proto)
+		}
+	}
+	if ns := w.traffic.endpointNS; ns != nil && ns.HasAddress(at.Addr()) {
+		return "", ns.Listens(at, proto)
+	}
+	return "", false
+}

@@ -86,6 +86,8 @@ type flight struct {
 	reached bool // the receiver got it: what leaves now is the answer
 	// answered is set once the answer is back: what leaves now (the last ACK of a handshake) counts no more.
 	answered bool
+	// src is the client's own address, dialled the one that it sends to.
+	src, dialled netip.Addr
 	// switched is set once it left a switch.
 	switched bool
 }
@@ -265,7 +267,7 @@ func (c *Conn) exchange(p *packet.Packet) {
 	var r Result
 	c.answer = nil
 	prev := t.cur
-	t.cur = &flight{id: id, result: &r}
+	t.cur = &flight{id: id, result: &r, src: c.src, dialled: c.flow.To}
 	if c.flow.HTTP {
 		p.Payload = "GET /healthz"
 	}

@@ -22,6 +22,13 @@ const tunnelIdle = 15 * time.Minute
 type tunnels struct {
 	n    *Node
 	used map[netip.Addr]time.Time // known neighbours, and when they were used last
+	peek map[netip.Addr]tunnelUse // while set: what was used before
+}
+
+// tunnelUse is when a neighbour was used, if it was known.
+type tunnelUse struct {
+	at    time.Time
+	known bool
 }
 
 func newTunnels(n *Node) *tunnels { return &tunnels{n: n, used: map[netip.Addr]time.Time{}} }
@@ -53,7 +60,7 @@ func (t *tunnels) resolve(peer netip.Addr) bool {
 	if _, ok := n.ns.Neighbour(Uplink, hop); !ok {
 		return false
 	}
-	t.used[peer] = n.world.queue.Now()
+	t.use(peer)
 	return true
 }
 
@@ -74,7 +81,7 @@ func (t *tunnels) send(_ *ovs.PortState, p *packet.Packet, dst, src netip.Addr, 
 		n.world.trace(packet.TraceStep{Node: n.name, Where: "tunnel", Text: "no tunnel neighbour for " + dst.String() + ": the packet is lost, the neighbour is asked for", Drop: true})
 		return
 	}
-	t.used[dst] = now
+	t.use(dst)
 	if !src.IsValid() {
 		src = n.transport(dst.Is6())
 	}
@@ -101,6 +108,29 @@ func (t *tunnels) receive(in *packet.Packet) *packet.Packet {
 	inner := in.Inner
 	n.world.packets.Add(func() { n.sw.ReceiveTunnel(st.OFPort, inner, in.Src, in.Dst, in.TunnelID) })
 	return nil
+}
+
+// use notes that a neighbour was used.
+func (t *tunnels) use(peer netip.Addr) {
+	if t.peek != nil {
+		if _, noted := t.peek[peer]; !noted {
+			at, known := t.used[peer]
+			t.peek[peer] = tunnelUse{at, known}
+		}
+	}
+	t.used[peer] = t.n.world.queue.Now()
+}
+
+// endPeek puts back what was noted.
+func (t *tunnels) endPeek() {
+	for peer, u := range t.peek {
+		if u.known {
+			t.used[peer] = u.at
+		} else {
+			delete(t.used, peer)
+		}
+	}
+	t.peek = nil
 }
 
 // forget loses the cache, as a restart of vswitchd does.

@@ -116,11 +116,18 @@ type World struct {
 	// AfterEffect, if set, is called after every effect of any agent: what must hold at every step is
 	// checked there.
 	AfterEffect func()
-	baseline    map[string]string // dumps taken after nodes
-	problems    []string          // what went wrong inside the model itself
-	podWork     map[string]bool   // Pods that the runtime is to look at
-	onNode      map[string][]func(*Node)
-	unused      []string          // faults that EndFaults ended before they had hit
+	// OnFrame, if set, sees every frame that a machine sends on the fabric. It must neither keep nor
+	// change it.
+	OnFrame func(from string, p *packet.Packet)
+	// BeforeTold, if set, is called before the agent of a node hears of an event.
+	BeforeTold func(n *Node, ev any)
+	baseline   map[string]string // dumps taken after nodes
+	problems   []string          // what went wrong inside the model itself
+	podWork    map[string]bool   // Pods that the runtime is to look at
+	onNode     map[string][]func(*Node)
+	peek       *peeking
+	peekPort   int
+	unused     []string // faults that EndFaults ended before they had hit
 }
 
 // New returns a world without nodes.

@@ -303,6 +303,9 @@ func (n *Netns) confirm(c *pkt) bool {
 		}
 	}
 	e.confirmed = true
+	if n.peek != nil {
+		n.peek.conns = append(n.peek.conns, e)
+	}
 	n.ct.byTuple[e.orig], n.ct.byTuple[e.reply] = e, e
 	if len(n.ct.byTuple) > n.ct.sweepAt {
 		maps.DeleteFunc(n.ct.byTuple, func(_ tuple, c *conn) bool { return !c.expires.After(now) })

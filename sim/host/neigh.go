@@ -174,6 +174,7 @@ func (n *Netns) hostUnreachable(c *pkt) {
 func (n *Netns) resolve(c *pkt, hop netip.Addr) {
 	l := c.out
 	k := neighKey{l, hop}
+	n.touch(k)
 	e := n.neigh.entries[k]
 	now := n.now()
 	if e != nil && e.state != nudIncomplete {
@@ -360,6 +361,7 @@ func (n *Netns) receiveND(l *Link, p *packet.Packet) {
 // learn updates a neighbour, or with create makes one. Without override a MAC that was learnt less than
 // lockTime ago stays. What waited for the neighbour is sent.
 func (n *Netns) learn(k neighKey, mac packet.MAC, state nudState, override, create bool) {
+	n.touch(k)
 	now := n.now()
 	e := n.neigh.entries[k]
 	if e == nil {

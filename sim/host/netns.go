@@ -53,6 +53,7 @@ type Netns struct {
 	ct     conntrack
 	socks  sockets
 	health map[uint16]*healthListener
+	peek   *peek // set while what packets change is noted
 }
 
 // ipState is what exists once per family.

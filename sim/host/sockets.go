@@ -165,6 +165,9 @@ func (n *Netns) tcpSocket(c *pkt) {
 	case p.TCPFlags&(packet.SYN|packet.ACK) == packet.SYN && h != nil:
 		a := h(p)
 		if a != nil {
+			if n.peek != nil && !n.socks.sessions[s] {
+				n.peek.sessions = append(n.peek.sessions, s)
+			}
 			n.socks.sessions[s] = true
 			n.reply(c, a, packet.SYN|packet.ACK)
 		}
@@ -214,6 +217,11 @@ func (n *Netns) reply(c *pkt, a *packet.Packet, flags uint8) {
 	}
 	a.DF = a.DF || in.DF
 	n.answer(c, a)
+}
+
+// Listens reports whether something listens on an address and port.
+func (n *Netns) Listens(at netip.AddrPort, proto uint8) bool {
+	return n.socks.listener(proto, at.Port(), at.Addr()) != nil
 }
 
 // Listening returns the open ports as "tcp 8080", sorted, for dumps.

@@ -326,6 +326,9 @@ func (r *run) unfound(meta *ctMeta, a openflow.CT, tp tuple, now int64) {
 	}
 	c.expires = now + c.state.timeout(tp.proto)
 	s.ct.add(c)
+	if s.peek != nil {
+		s.peek.conns = append(s.peek.conns, c)
+	}
 	s.watchConn(c)
 	meta.conn = c
 	if c.snat || c.dnat {

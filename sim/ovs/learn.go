@@ -32,6 +32,9 @@ func (r *run) learn(a openflow.Learn, rl *rule, t uint8) {
 		return
 	}
 	if old := s.flows[f.Key().Name]; old != nil && old.learned && old.flow.String() == f.String() {
+		if s.peek != nil {
+			s.peek.renewed = append(s.peek.renewed, renewedRule{old, old.created})
+		}
 		old.created = s.now()
 		if s.tracer != nil {
 			s.step(s.tableName(t), "learn, again: "+f.String(), cookieOf(rl), false)
@@ -41,7 +44,10 @@ func (r *run) learn(a openflow.Learn, rl *rule, t uint8) {
 	if s.tracer != nil {
 		s.step(s.tableName(t), "learn: "+f.String(), cookieOf(rl), false)
 	}
+	instead := s.flows[f.Key().Name]
 	if err := s.putFlow(f, true); err != nil {
 		r.drop(s.tableName(t), cookieOf(rl), "learn: %v", err)
+	} else if s.peek != nil {
+		s.peek.learned = append(s.peek.learned, learnedRule{s.flows[f.Key().Name], instead})
 	}
 }

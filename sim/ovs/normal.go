@@ -34,7 +34,7 @@ func (r *run) normal(rl *rule, t uint8) {
 	now := s.now()
 	src, dst := toMAC(r.k[wEthSrc]>>16), toMAC(r.k[wEthDst]>>16)
 	if !src.IsMulticast() {
-		s.macs[macKey{src, vlan}] = macEntry{in, now}
+		s.sawMAC(macKey{src, vlan}, macEntry{in, now})
 	}
 	if m, ok := s.macs[macKey{dst, vlan}]; ok && !dst.IsMulticast() && now-m.at < macAge {
 		if m.port == in {

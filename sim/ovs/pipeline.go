@@ -292,7 +292,7 @@ func (r *run) decTTL(rl *rule, t uint8) bool {
 
 func (r *run) meter(id uint32, rl *rule, t uint8) bool {
 	m := r.s.meters[id]
-	if m == nil || m.pass(r.s.now(), frameSize(r.pkt)) {
+	if m == nil || r.s.pass(m, frameSize(r.pkt)) {
 		return true
 	}
 	r.s.counters.Metered++
@@ -326,7 +326,7 @@ func (r *run) packet() *packet.Packet {
 
 func (r *run) controller(a openflow.Controller, rl *rule, t uint8) {
 	s := r.s
-	if m := s.meters[a.MeterID]; a.MeterID != 0 && m != nil && !m.pass(s.now(), frameSize(r.pkt)) {
+	if m := s.meters[a.MeterID]; a.MeterID != 0 && m != nil && !s.pass(m, frameSize(r.pkt)) {
 		s.counters.Metered++
 		r.drop(s.tableName(t), cookieOf(rl), "controller: meter %d: over the rate", a.MeterID)
 		return

@@ -105,6 +105,7 @@ type Switch struct {
 	counters   Counters
 	undo       []func() // of the bundle in progress
 	bundling   bool
+	peek       *peek // set while what packets change is noted
 }
 
 // New returns a switch with its local port and nothing else.
