@@ -132,6 +132,17 @@ func (w *World) StopStreams() {
 	}
 }
 
+// Lossy reports whether frames are lost anywhere.
+func (w *World) Lossy() bool { return w.fabric.Lossy() }
+
+// LastEffect returns the last effect of the node's agents; false if there was none.
+func (n *Node) LastEffect() (Entry, bool) {
+	if len(n.journal) == 0 {
+		return Entry{}, false
+	}
+	return n.journal[len(n.journal)-1], true
+}
+
 // ClearLoss ends every loss of frames.
 func (w *World) ClearLoss() { w.fabric.ClearLoss() }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"towtank/scenarios/reference"
 	"towtank/sim"
 )
 
@@ -29,9 +30,17 @@ func (r Result) String() string {
 // Checker checks the invariants of one world. It is for one goroutine, as the world is.
 type Checker struct {
 	w     *sim.World
+	opts  *reference.Options
 	nodes map[string]*seen
 	count int
+	turn  int    // rotates through what there is to try
 	last  moment // of the last AfterSettle
+
+	histories map[string]*history // by node
+	badFrames map[badFrame]bool
+	pending   []Result // found between two calls
+	trace     uint64   // of the exchange that sent is about
+	sent      []sent
 }
 
 // seen is what the checker remembers of a node.
@@ -40,6 +49,7 @@ type seen struct {
 	foreign []string
 	hand    int
 	known   bool // foreign and hand are set
+	effects int  // as of the last step
 }
 
 // imprint tells whether anything happened to a node that a restart of its agent could see.
@@ -56,8 +66,14 @@ type moment struct {
 	set    bool
 }
 
-// New returns a checker of a world.
-func New(w *sim.World) *Checker { return &Checker{w: w, nodes: map[string]*seen{}} }
+// New returns a checker of a world, which from then on tells it of frames and events.
+func New(w *sim.World) *Checker {
+	c := &Checker{
+		w: w, opts: optionsOf(w), nodes: map[string]*seen{}, histories: map[string]*history{}, badFrames: map[badFrame]bool{},
+	}
+	w.OnFrame, w.BeforeTold = c.frame, c.beforeTold
+	return c
+}
 
 // Count returns how many checks were made so far: a check is one invariant on one node, or one packet.
 func (c *Checker) Count() int { return c.count }
@@ -74,26 +90,24 @@ func (c *Checker) of(n *sim.Node) *seen {
 // AfterSettle checks invariants 1, 2, 3 and 5 on quiet nodes. Where nothing happened since the last call,
 // nothing is checked again.
 func (c *Checker) AfterSettle() []Result {
+	out := c.pending
+	c.pending = nil
 	now := moment{events: c.w.Events(), set: true}
 	for _, n := range c.w.Nodes() {
 		now.hand += n.HandVersion()
 	}
 	if now == c.last {
-		return nil
+		return out
 	}
 	c.last = now
-	var out []Result
 	for _, n := range c.w.Nodes() {
 		if n.Unquiet() != "" {
 			continue
 		}
 		out = append(out, c.state(n)...)
 	}
-	return out
+	return append(out, c.egress()...)
 }
-
-// AtStep checks what must hold after every effect of any agent.
-func (c *Checker) AtStep() []Result { return nil }
 
 // maxNamed is how many differences one failure names.
 const maxNamed = 5

@@ -222,6 +222,9 @@ func (f *Fabric) Loss(a, b string, percent int) error {
 	return nil
 }
 
+// Lossy reports whether frames are lost anywhere.
+func (f *Fabric) Lossy() bool { return len(f.loss) > 0 }
+
 // ClearLoss ends every loss.
 func (f *Fabric) ClearLoss() { clear(f.loss) }
 
