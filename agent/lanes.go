@@ -21,10 +21,6 @@ type change struct {
 
 // dispatch sends off what can go now on each lane.
 func (l *Loop) dispatch() {
-	if !l.dumped {
-		l.readBack()
-		return
-	}
 	if l.mustReadBack() {
 		// A dump must not cross an op: nothing new leaves until what is in flight has come back.
 		if l.change == nil && len(l.wiring) == 0 {

@@ -206,6 +206,12 @@ func (l *Loop) wake() {
 // turn renders what is dirty, tells what was realised, and sends Changes off.
 func (l *Loop) turn() {
 	l.stats.Turns++
+	if !l.dumped {
+		// What is on the node decides marks and group ids, and which sandboxes there are: nothing is
+		// rendered before it was read.
+		l.readBack()
+		return
+	}
 	for _, c := range l.concerns {
 		if p, ok := c.(interface{ Prepare() }); ok {
 			p.Prepare()

@@ -2,7 +2,9 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"towtank/sim/host"
 )
@@ -36,6 +38,9 @@ func (w *World) Peek(f func(probe func(Flow) (Result, error))) error {
 	w.log = NewLog(epoch, nil)
 	ins := make([][2]int, len(w.nodeOrder))
 	spaces := w.spaces()
+	for _, ns := range spaces {
+		ns.Tick() // what was due before is no trace of ours
+	}
 	for i, n := range w.nodeOrder {
 		ins[i] = [2]int{n.packetIns, n.refusals}
 		n.sw.BeginPeek()
@@ -69,7 +74,7 @@ func (w *World) Peek(f func(probe func(Flow) (Result, error))) error {
 	return nil
 }
 
-// spaces returns every network namespace of the world. The order does not matter.
+// spaces returns every network namespace of the world, in a fixed order.
 func (w *World) spaces() []*host.Netns {
 	out := make([]*host.Netns, 0, len(w.nodeOrder)+len(w.extOrder)+len(w.runtime.byID)+len(w.nets)+1)
 	for _, n := range w.nodeOrder {
@@ -78,13 +83,11 @@ func (w *World) spaces() []*host.Netns {
 	for _, x := range w.extOrder {
 		out = append(out, x.ns)
 	}
-	for _, s := range w.runtime.byID {
-		if s.ns != nil {
-			out = append(out, s.ns)
-		}
+	for _, s := range w.runtime.running() {
+		out = append(out, s.ns)
 	}
-	for _, nw := range w.nets {
-		out = append(out, nw.ns)
+	for _, name := range slices.Sorted(maps.Keys(w.nets)) {
+		out = append(out, w.nets[name].ns)
 	}
 	if w.traffic.endpointNS != nil {
 		out = append(out, w.traffic.endpointNS)

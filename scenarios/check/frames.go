@@ -103,7 +103,7 @@ func (c *Checker) outside(n *sim.Node, p *packet.Packet) string {
 		return "it is another Pod's address than the client's"
 	case home != nil, known && p.Src == e.Src:
 		return ""
-	case !known:
+	case !known, c.mayHave(n, p.Src):
 		return "" // nobody's exchange: what the kernel makes by itself
 	}
 	return "the node does not have the source address, and nobody dialled it"

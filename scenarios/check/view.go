@@ -2,14 +2,18 @@ package check
 
 import (
 	"maps"
+	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"towtank/agent/apis/crd/v1beta1"
 	"towtank/agent/edge"
+	"towtank/datapath"
 	"towtank/scenarios/reference"
 	"towtank/sim"
+	"towtank/sim/kube"
 )
 
 func optionsOf(w *sim.World) *reference.Options {
@@ -46,6 +50,10 @@ type history struct {
 	undo []change
 	// lives are earlier lives of the agent, which the present one has not replaced yet.
 	lives []history
+	// lost are addresses that went from the node meanwhile; hand is its HandVersion as of when the agent
+	// was last done.
+	lost []netip.Addr
+	hand int
 }
 
 // change is an event of the past: how things were before it.
@@ -59,9 +67,13 @@ type change struct {
 func (c *Checker) beforeTold(n *sim.Node, ev any) {
 	h := c.historyOf(n)
 	if n.Idle() {
-		h.undo, h.lives = nil, nil
+		h.undo, h.lives, h.lost, h.hand = nil, nil, nil, n.HandVersion()
 	}
 	switch e := ev.(type) {
+	case datapath.AddressEvent:
+		if !e.Present {
+			h.lost = append(h.lost, e.Addr)
+		}
 	case edge.MembersEvent:
 		h.undo = append(h.undo, change{alive: h.told.Alive})
 	case edge.ObjectEvent:
@@ -81,10 +93,25 @@ func (c *Checker) historyOf(n *sim.Node) *history {
 	case h.life != n.Life():
 		// What the earlier lives left stays until this one is done.
 		past := append(h.lives, history{told: h.told, undo: h.undo})
-		*h = history{life: n.Life(), lives: past}
+		*h = history{life: n.Life(), lives: past, lost: h.lost, hand: h.hand}
 	}
 	h.told = n.Told()
 	return h
+}
+
+// mayHave reports whether a node's agent could not know yet that an address is gone: somebody took it
+// away, and the agent did not hear, or is not done with it. An address from a pool is the agent's own
+// to take away.
+func (c *Checker) mayHave(n *sim.Node, a netip.Addr) bool {
+	h := c.historyOf(n)
+	if h.hand == n.HandVersion() {
+		for _, o := range c.w.Kube.List(kube.KindEgress) {
+			if eg := o.(*v1beta1.Egress); eg.Spec.ExternalIPPool != "" && eg.Spec.EgressIP == a.String() {
+				return false
+			}
+		}
+	}
+	return len(h.told.Addresses[a]) > 0 || slices.Contains(h.lost, a)
 }
 
 // current returns the object that a node was told of, if objects of the kind matter to Egress.
