@@ -68,7 +68,7 @@ func (c *Checker) orphaned(n *sim.Node, unit string) string {
 		return c.absent(kube.KindPod, rest)
 	case "node":
 		return c.absent(kube.KindNode, rest)
-	case "svcskip":
+	case "svcskip", "svchealth":
 		return c.absent(kube.KindService, rest)
 	case "svcport":
 		return c.servicePort(rest)
