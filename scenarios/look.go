@@ -200,7 +200,7 @@ func (r *Runner) expectWrites(t lang.ExpectWrites, s *Step) error {
 			*lang.Bound
 		}{{"switch", t.Switch}, {"host", t.Host}, {"api", t.API}, {"packet-in", t.PacketIn}} {
 			if b.Bound != nil && !b.Holds(got[b.name]) {
-				s.fail("%s: want %s%s, got %d%s", n.Name(), b.name, b.Bound, got[b.name], r.lastWrites(n, b.name, matchUnits))
+				s.fail("%s: want %s, got %d%s", n.Name(), bound(b.name, b.Bound), got[b.name], r.lastWrites(n, b.name, matchUnits))
 			}
 		}
 		return nil
@@ -230,4 +230,12 @@ func (r *Runner) lastWrites(n *sim.Node, seam string, match func([]string) bool)
 // unitMatch returns whether a unit of the agent belongs to an object that a scenario names.
 func unitMatch(u lang.ObjectRef) func(string) bool {
 	return func(unit string) bool { return sim.UnitBelongs(unit, u.Kind, u.Namespace, u.Name) }
+}
+
+// bound is an expected number as it is written: switch=2, lost<=0.
+func bound(name string, b *lang.Bound) string {
+	if b.AtMost {
+		return name + b.String()
+	}
+	return name + "=" + b.String()
 }

@@ -354,7 +354,7 @@ func (r *Runner) streamEnd(c lang.StreamStop, x *sim.Stream, s *Step) {
 		return
 	}
 	if e.Lost != nil && !e.Lost.Holds(lost) {
-		s.fail("want lost%s, got lost=%d of %d", e.Lost, lost, len(x.Beats))
+		s.fail("want %s, got lost=%d of %d", bound("lost", e.Lost), lost, len(x.Beats))
 	}
 	for i, b := range x.Beats {
 		if !b.Arrived {

@@ -10,6 +10,7 @@ import (
 	"towtank/scenarios"
 	"towtank/scenarios/lang"
 	"towtank/scenarios/report"
+	"towtank/sim"
 )
 
 // maxReported is how many failures of a run are shown in full.
@@ -95,4 +96,29 @@ func numbered(text []byte) string {
 		fmt.Fprintf(&b, "%4d  %s\n", n, line)
 	}
 	return b.String()
+}
+
+// Inspect runs the scenario once, without the checks at the end of a file, and hands over the world
+// that it leaves.
+func (s *Scenario) Inspect(seed uint64, look func(w *sim.World)) {
+	s.t.Helper()
+	s.ran = true
+	if len(s.bad) > 0 {
+		s.t.Fatalf("the scenario is not right:\n%s", strings.Join(s.bad, "\n"))
+		return
+	}
+	f, err := lang.Parse(s.file.Name, s.Text())
+	if err != nil {
+		s.t.Fatalf("the scenario is not right:\n%v\n%s", err, numbered(s.Text()))
+		return
+	}
+	var b bytes.Buffer
+	var world *sim.World
+	opts := scenarios.Options{Seed: seed, NoEnd: true, Hook: func(w *sim.World) { world = w }}
+	end, err := scenarios.Run(f, opts, &report.Text{W: &b, Max: maxReported})
+	if err != nil || end.Outcome == scenarios.Fail {
+		s.t.Fatalf("%s%v\nThe scenario:\n\n%s", b.String(), err, s.Text())
+		return
+	}
+	look(world)
 }
