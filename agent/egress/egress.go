@@ -119,6 +119,12 @@ func (e *Egress) Handle(ev any, old runtime.Object) {
 		e.stale = true
 		e.membersChanged(t.Alive)
 	case datapath.AddressEvent:
+		if t.Present && !e.env.Synced[tables.FactAddresses] {
+			e.announced[t.Addr] = true // there before this process
+		}
+		if !t.Present {
+			delete(e.announced, t.Addr)
+		}
 		if e.status.uses(t.Addr) || len(e.holders[t.Addr]) > 0 {
 			e.status.epoch++
 			e.env.Dirty(unitOfIP(t.Addr))
@@ -471,7 +477,8 @@ func (e *Egress) realisedIP(unit string, ip netip.Addr) {
 		e.subnets.free(ip)
 		delete(e.announced, ip)
 	}
-	if node, pool := e.fromPool(ip); pool && node == e.env.Cfg.NodeName && e.isLocal(ip) && !e.announced[ip] {
+	if e.isLocal(ip) && !e.announced[ip] {
+		// Also an address that people put: who moved it by hand may not have told the neighbours.
 		e.announced[ip] = true
 		e.announce(ip)
 	}
@@ -516,7 +523,7 @@ func (e *Egress) membersChanged(alive []string) {
 // reannounce tells the neighbours again where the addresses of this node are.
 func (e *Egress) reannounce() {
 	for _, ip := range slices.SortedFunc(maps.Keys(e.announced), netip.Addr.Compare) {
-		if node, pool := e.fromPool(ip); pool && node == e.env.Cfg.NodeName && e.isLocal(ip) {
+		if e.isLocal(ip) {
 			e.announce(ip)
 		}
 	}

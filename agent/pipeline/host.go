@@ -149,6 +149,9 @@ func (n *Node) netfilter(l *List, v6 bool) {
 	// The node's own connections enter the bridge with the gateway's address, whatever address they had.
 	rule(l, v6, "nat", chainPostrouting, bandMasquerade+10, "-o %s -m addrtype ! --src-type LOCAL --limit-iface-out -m addrtype --src-type LOCAL -j MASQUERADE", GatewayPort)
 	rule(l, v6, "nat", chainPostrouting, bandMasquerade+20, "-s %s -j MASQUERADE", ServiceVIP(v6))
+	// What the kernel does not know as a connection is not translated: it would leave with a Pod's address.
+	rule(l, v6, "filter", chainForward, bandClosed-bandMasquerade, "-i %s -m conntrack --ctstate INVALID -m set --match-set %s src -m set ! --match-set %s dst -j DROP",
+		GatewayPort, setName(setPods, v6), setName(setPods, v6))
 	rule(l, v6, "filter", chainForward, bandMasquerade, "-i %s -j ACCEPT", GatewayPort)
 	rule(l, v6, "filter", chainForward, bandMasquerade, "-o %s -j ACCEPT", GatewayPort)
 }

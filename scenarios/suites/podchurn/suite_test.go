@@ -1,0 +1,15 @@
+// Package podchurn is the Ginkgo suite "Pod churn": Pods come and go, fail and come back; each one that
+// runs is wired, and nothing is left of the others.
+package podchurn
+
+import (
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+func TestPodChurn(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Pod churn")
+}
