@@ -108,6 +108,7 @@ func (e *Egress) subnetChanged(name string, old runtime.Object) {
 	if (was == nil) == (is == nil) && (was == nil || *was == *is) {
 		return
 	}
+	//determinism:ignore units are rendered in the order of their names, whatever order they were marked in
 	for ip, holders := range e.holders {
 		for _, h := range holders {
 			if eg := e.env.Egresses[h]; eg != nil && eg.Spec.ExternalIPPool == name {

@@ -9,7 +9,7 @@ import (
 )
 
 func TestAnalyzer(t *testing.T) {
-	if err := determinism.Analyzer.Flags.Set("scope", "checked,maprange/..."); err != nil {
+	if err := determinism.Analyzer.Flags.Set("scope", "checked,maprange/...,elsewhere/...,-elsewhere"); err != nil {
 		t.Fatal(err)
 	}
 	analysistest.Run(t, analysistest.TestData(), determinism.Analyzer, "checked", "maprange", "elsewhere")
