@@ -123,6 +123,10 @@ func Verdict(s scenarios.Step) string {
 	// The last drop is the one that decided: copies that end on the way (a flood) come before.
 	for i := len(s.Trace) - 1; i >= 0 && s.Got.Verdict == "drop"; i-- {
 		if l := s.Trace[i]; l.Drop {
+			// A flow that drops says in the line before what it matched.
+			if before := max(i-1, 0); l.Text == "actions=drop" && s.Trace[before].Where == l.Where && s.Trace[before].Node == l.Node {
+				l = s.Trace[before]
+			}
 			return fmt.Sprintf("%s, on %s, %s: %s", text, l.Node, l.Where, short(l))
 		}
 	}

@@ -278,7 +278,7 @@ func TestTraceOfADropSaysWhere(t *testing.T) {
 		t.Errorf("status %d", code)
 	}
 	last := out[strings.LastIndex(strings.TrimSpace(out), "\n")+1:]
-	if !regexp.MustCompile(`^verdict: drop.*, on n1, `).MatchString(last) || !strings.Contains(out, "✗") {
+	if !regexp.MustCompile(`^verdict: drop.*, on n1, table 33 ServiceLB: .*nw_dst=10.96.0.0/16 actions=drop$`).MatchString(strings.TrimSpace(last)) || !strings.Contains(out, "✗") {
 		t.Errorf("the drop is not shown:\n%s", out)
 	}
 }
