@@ -29,12 +29,14 @@ func (r Result) String() string {
 
 // Checker checks the invariants of one world. It is for one goroutine, as the world is.
 type Checker struct {
-	w     *sim.World
-	opts  *reference.Options
-	nodes map[string]*seen
-	count int
-	turn  int    // rotates through what there is to try
-	last  moment // of the last AfterSettle
+	w        *sim.World
+	opts     *reference.Options
+	nodes    map[string]*seen
+	count    int
+	turn     int // rotates through what there is to try
+	dialled  int
+	restarts int    // how many agents may still be restarted dry in this check
+	last     moment // of the last AfterSettle
 
 	histories map[string]*history // by node
 	badFrames map[badFrame]bool
@@ -100,14 +102,27 @@ func (c *Checker) AfterSettle() []Result {
 		return out
 	}
 	c.last = now
-	for _, n := range c.w.Nodes() {
+	if c.restarts == 0 {
+		c.restarts = restartsPerSettle
+	}
+	nodes := c.w.Nodes()
+	c.turn++
+	for i := range nodes {
+		// Another node is the first each time: it is the one whose agent is restarted dry.
+		n := nodes[(i+c.turn)%len(nodes)]
 		if n.Unquiet() != "" {
 			continue
 		}
 		out = append(out, c.state(n)...)
 	}
-	return append(out, c.egress()...)
+	c.restarts = 0
+	out = append(out, c.egress()...)
+	return append(out, c.services()...)
 }
+
+// restartsPerSettle is how many agents are restarted dry after a settle: that is what costs most. At the
+// end all of them are.
+const restartsPerSettle = 1
 
 // maxNamed is how many differences one failure names.
 const maxNamed = 5

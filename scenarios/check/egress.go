@@ -17,7 +17,7 @@ import (
 // egressPerSettle is how many new connections from Pods to the outside are tried after a settle, and
 // egressPerStep how many after an effect that could change their source.
 const (
-	egressPerSettle = 16
+	egressPerSettle = 12
 	egressPerStep   = 2
 )
 
@@ -135,8 +135,10 @@ func (c *Checker) tryLeaving(list []leaving, holders map[netip.Addr]string) []Re
 		for _, l := range list {
 			c.count++
 			r, err := probe(l.flow())
-			if err == nil && !r.Arrived && holders != nil {
-				r, err = probe(l.flow()) // the first packet may ask for a neighbour
+			for range firstPackets {
+				if err == nil && !r.Arrived && holders != nil {
+					r, err = probe(l.flow())
+				}
 			}
 			if err != nil {
 				out = append(out, Result{ID: 4, Node: l.src.Node.Name(), Detail: err.Error()})

@@ -38,6 +38,8 @@ func (c *Checker) End(keep bool) []Result {
 	if err := c.w.Settle(endSettle); err != nil {
 		return fail("after the faults ended: %v", err)
 	}
+	c.restarts = len(c.w.Nodes())
+	c.last = moment{}
 	out := c.AfterSettle()
 	if err := c.deleteAll(); err != nil {
 		return append(out, fail("deleting everything: %v", err)...)

@@ -196,9 +196,10 @@ func (c *Checker) restart(n *sim.Node) string {
 		life: n.Life(), effects: n.Effects(), hand: n.HandVersion(), version: c.w.Kube.Version(),
 		alive: strings.Join(n.Told().Alive, ","),
 	}
-	if now == s.dry {
+	if now == s.dry || c.restarts == 0 {
 		return ""
 	}
+	c.restarts--
 	s.dry = now
 	ops, err := n.DryRestart()
 	if err != nil {

@@ -68,6 +68,9 @@ func (v *View) Dial(c Client, to netip.AddrPort, proto uint8) Answer {
 		if role == roleForeign {
 			return Answer{Why: "Service " + key + " is somebody else's to serve"}
 		}
+		if !v.Options.ProxyAll && role == roleBalancer && c.Kind != LocalPod {
+			return Answer{Why: "the host does not lead to " + to.Addr().String()}
+		}
 		known = known || role != roleNode
 		for i := range svc.Spec.Ports {
 			p := &svc.Spec.Ports[i]
@@ -224,6 +227,9 @@ func (v *View) decide(svc *corev1.Service, key string, p *corev1.ServicePort, r 
 	}
 	out := Answer{Known: true, Verdicts: []Verdict{OK}, Local: local && r != roleCluster, Why: what}
 	for _, e := range use {
+		if inPrefixes(v.Options.ServiceCIDRs, e.at.Addr()) {
+			return Answer{Why: what + " leads on to another Service"}
+		}
 		out.Backends = append(out.Backends, e.at)
 	}
 	return out
@@ -249,7 +255,7 @@ func (v *View) SourceAt(c Client, endpoint netip.AddrPort, seen netip.Addr, loca
 		// A process of this node: between the bridge and its host the client may have a link-local name.
 		return true
 	case c.Kind == LocalPod && c.Addr == e:
-		return seen == v.gateway(v6) // a Pod must not see its own address as the client's
+		return seen != c.Addr // a Pod must not see its own address as the client's
 	case c.Kind == LocalPod && home != "":
 		return seen == c.Addr
 	case c.Kind == ThisNode:
