@@ -37,7 +37,7 @@ func rangeSet(c netip.Prefix) (*allocator.RangeSet, error) {
 	gw := config.GatewayOf(c)
 	r := allocator.Range{Subnet: cnitypes.IPNet(subnet), Gateway: gw.AsSlice()}
 	if err := r.Canonicalize(); err != nil {
-		return nil, fmt.Errorf("Pod CIDR %s: %w", c, err)
+		return nil, fmt.Errorf("the node's Pod CIDR %s: %w", c, err)
 	}
 	return &allocator.RangeSet{r}, nil
 }

@@ -58,7 +58,7 @@ func TestText(t *testing.T) {
     ✗ route               no route
 x.scenario:4 FAIL invariant 3 on n1: an Egress IP is held once, and where it should be
   172.18.0.50 is on n1 and n2
-x.scenario: note: this fault was never reached: n1 switch
+x.scenario: note: not every effect that this fault was for came: n1 switch
 FAIL sim seed=9 steps=4 virtual=1m1.1s wall=5ms hash=0123456789ab  x.scenario
 replay: towtank run --seed 9 x.scenario
 `

@@ -140,7 +140,7 @@ var InvariantTitles = map[int]string{
 // End implements scenarios.Observer.
 func (t *Text) End(e scenarios.End) {
 	for _, f := range e.FaultsUnused {
-		fmt.Fprintf(t.W, "%s: %s: this fault was never reached: %s\n", e.File, t.paint(yellow, "note"), f)
+		fmt.Fprintf(t.W, "%s: %s: not every effect that this fault was for came: %s\n", e.File, t.paint(yellow, "note"), f)
 	}
 	fmt.Fprintf(t.W, "%s %s seed=%d steps=%d virtual=%s wall=%s", t.result(e.Outcome), e.Backend, e.Seed, e.Steps, Short(e.Time), Short(e.Wall))
 	if len(e.LogHash) > hashShown {
