@@ -12,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"towtank/agent/config"
 	"towtank/agent/edge"
 	"towtank/agent/pipeline"
 	"towtank/agent/tables"
@@ -144,7 +145,7 @@ func unitsOf(env *tables.Env, key string) []string {
 	if svc == nil || !isServed(svc) {
 		return nil
 	}
-	if slices.Contains(env.Cfg.SkipServices, key) || slices.Contains(env.Cfg.SkipServices, svc.Spec.ClusterIP) {
+	if isSkipped(env.Cfg, svc) {
 		return []string{"svcskip/" + key}
 	}
 	var out []string
@@ -169,6 +170,13 @@ func unitName(key, port string, proto corev1.Protocol, v6 bool) string {
 		port = strings.ToLower(string(proto))
 	}
 	return "svcport/" + key + ":" + port + "/" + f
+}
+
+// isSkipped reports whether the configuration leaves a Service to somebody else, by name or ClusterIP.
+func isSkipped(cfg *config.Config, svc *corev1.Service) bool {
+	return slices.ContainsFunc(cfg.SkipServices, func(skip string) bool {
+		return skip == svc.Namespace+"/"+svc.Name || slices.Contains(svc.Spec.ClusterIPs, skip) || skip == svc.Spec.ClusterIP
+	})
 }
 
 // serviceOf returns the key of the Service that a unit of one of its ports belongs to.
