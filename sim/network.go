@@ -323,6 +323,9 @@ func (x *External) prepare(dst netip.Addr, next *Node) error {
 	}
 	if x.world.answersFor(x, dst) {
 		via = netip.Addr{}
+		if !x.onLink(dst) {
+			via = dst
+		}
 	}
 	if p := x.world.peek; p != nil {
 		if _, noted := p.via[externalDst{x, dst}]; !noted {
@@ -332,7 +335,13 @@ func (x *External) prepare(dst netip.Addr, next *Node) error {
 	return x.route(dst, via)
 }
 
-// route has the host reach an address by a next hop; by none if it is not valid.
+// onLink reports whether an address is in a subnet that the host is in.
+func (x *External) onLink(dst netip.Addr) bool {
+	return slices.ContainsFunc(x.ns.Addresses(), func(p netip.Prefix) bool { return p.Masked().Contains(dst) })
+}
+
+// route has the host reach an address by a next hop: by none if it is not valid, on its link if it is
+// the address itself.
 func (x *External) route(dst, via netip.Addr) error {
 	old := x.via[dst]
 	if old == via {
@@ -348,7 +357,11 @@ func (x *External) route(dst, via netip.Addr) error {
 		return nil
 	}
 	x.via[dst] = via
-	_, err := x.ns.Exec(fmt.Sprintf(route, "add") + " via " + via.String() + " dev " + Uplink)
+	text := fmt.Sprintf(route, "add")
+	if via != dst {
+		text += " via " + via.String()
+	}
+	_, err := x.ns.Exec(text + " dev " + Uplink)
 	return err
 }
 

@@ -16,6 +16,7 @@ const (
 	chainForward     = "TOWTANK-FORWARD"     // filter
 	setPods          = "TOWTANK-POD-IP"
 	setNodePorts     = "TOWTANK-NODEPORT"
+	setExternals     = "TOWTANK-EXTERNAL" // ports of external addresses that the node itself has
 )
 
 // Bands of priority in the chains.
@@ -24,6 +25,7 @@ const (
 	bandSave       = 200 // mangle: mark to and from the connection
 	bandClosed     = 300 // mangle: what should have a mark and has none
 	bandEgress     = 100 // nat: Egress SNAT
+	bandExternal   = 100 // nat: external addresses that the node itself has
 	bandMasquerade = 200 // nat: everything else that leaves
 )
 
@@ -119,7 +121,7 @@ func (n *Node) netfilter(l *List, v6 bool) {
 	for _, of := range []struct {
 		name string
 		typ  host.SetType
-	}{{setPods, host.SetNet}, {setNodePorts, host.SetIPPort}} {
+	}{{setPods, host.SetNet}, {setNodePorts, host.SetIPPort}, {setExternals, host.SetIPPort}} {
 		s, err := host.NewIPSet(host.IPSet{Name: setName(of.name, v6), Type: of.typ, Family: f})
 		Add(l, s, err)
 	}
@@ -185,6 +187,34 @@ func (n *Node) ExternalAddress(l *List, ip netip.Addr) { n.viaBridge(l, single(i
 func (n *Node) NodePort(l *List, node netip.Addr, proto uint8, port uint16) {
 	e, err := host.PortEntry(setName(setNodePorts, node.Is6()), node, proto, port)
 	Add(l, e, err)
+}
+
+// OwnExternal has the host send a port of an external address that it has itself to the bridge, under
+// the address that stands in for it: the kernel would deliver its own address to itself. Unlike
+// NodePorts, which the bridge knows by their number, such ports are told apart by their addresses, so
+// each has its own stand-in.
+func (n *Node) OwnExternal(l *List, ip, standIn netip.Addr, proto uint8, port uint16) {
+	v6 := ip.Is6()
+	e, err := host.PortEntry(setName(setExternals, v6), ip, proto, port)
+	Add(l, e, err)
+	for _, chain := range []string{chainPrerouting, chainOutput} {
+		rule(l, v6, "nat", chain, bandExternal, "-d %s -m set --match-set %s dst,dst -j DNAT --to-destination %s", single(ip), setName(setExternals, v6), standIn)
+	}
+	n.viaBridge(l, single(standIn))
+}
+
+// StandInOf reads address and stand-in from a rule that OwnExternal made.
+func StandInOf(t host.IPTables) (ip, standIn netip.Addr, ok bool) {
+	if t.Table != "nat" || t.Chain != chainPrerouting || t.Priority != bandExternal {
+		return netip.Addr{}, netip.Addr{}, false
+	}
+	var dst, set, to string
+	if _, err := fmt.Sscanf(t.Rule, "-d %s -m set --match-set %s dst,dst -j DNAT --to-destination %s", &dst, &set, &to); err != nil {
+		return netip.Addr{}, netip.Addr{}, false
+	}
+	p, err1 := netip.ParsePrefix(dst)
+	a, err2 := netip.ParseAddr(to)
+	return p.Addr(), a, err1 == nil && err2 == nil
 }
 
 // EgressRules adds the host's part of an Egress IP that is local: the rule that reads the mark and

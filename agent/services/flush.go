@@ -29,7 +29,7 @@ type allowed struct {
 	zone      uint16
 	frontends []netip.AddrPort
 	backends  []netip.AddrPort
-	nodePorts []netip.AddrPort // frontends that the kernel translates too
+	nodePorts []netip.AddrPort // frontends that the kernel translates first
 	// initial is set if entries from before this process were not looked at when it was rendered.
 	initial bool
 }
@@ -57,6 +57,11 @@ func (f *flusher) next(unit string, sp *servicePort) {
 					a.nodePorts = append(a.nodePorts, netip.AddrPortFrom(n, fr.Port))
 				}
 			}
+		}
+	}
+	for _, x := range sp.external {
+		if x.own {
+			a.nodePorts = append(a.nodePorts, netip.AddrPortFrom(x.Addr, sp.port))
 		}
 	}
 	for _, b := range sp.usable {

@@ -20,7 +20,7 @@ type Port struct {
 // At returns the Service port that an address and port lead to on this node: a ClusterIP, an external
 // or load-balancer address, or a node address with a NodePort.
 func At(t *tables.Tables, dst netip.AddrPort, proto corev1.Protocol) (Port, bool) {
-	s := &Services{env: &tables.Env{Tables: t}}
+	s := &Services{env: &tables.Env{Tables: t}, standIns: newStandIns()}
 	keys := make([]string, 0, len(t.Services))
 	for key := range t.Services {
 		keys = append(keys, key)

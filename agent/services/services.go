@@ -26,6 +26,8 @@ type Services struct {
 	// once more, to nothing.
 	units map[string][]string
 	stale *flusher
+	// standIns are for external addresses that the node has.
+	standIns *standIns
 	// health is how many local endpoints the health port of a Service tells of.
 	health map[string]int
 	// limited is the affinity time that a Service was told cannot be kept, so that it is told once.
@@ -34,7 +36,7 @@ type Services struct {
 
 // New returns the concern.
 func New(env *tables.Env) *Services {
-	s := &Services{env: env, units: map[string][]string{}, health: map[string]int{}, limited: map[string]int32{}}
+	s := &Services{env: env, units: map[string][]string{}, health: map[string]int{}, limited: map[string]int32{}, standIns: newStandIns()}
 	s.stale = newFlusher(env)
 	return s
 }
@@ -44,12 +46,16 @@ func (s *Services) Kinds() []string { return []string{"svcport", "svcskip", kind
 
 // Ready implements tables.Concern.
 func (s *Services) Ready(string) bool {
-	return s.env.AllSynced(edge.KindService, edge.KindEndpointSlice, edge.KindNode, tables.FactPorts, tables.FactLinks) &&
+	return s.env.AllSynced(edge.KindService, edge.KindEndpointSlice, edge.KindNode, tables.FactPorts, tables.FactLinks, tables.FactAddresses) &&
 		pipeline.Of(s.env.Tables).Ready()
 }
 
-// Restore implements tables.Concern: a Service port whose flows use a group keeps the group's id.
-func (s *Services) Restore(dump []datapath.Object) { keepGroups(s.env.Groups, dump) }
+// Restore implements tables.Concern: a Service port whose flows use a group keeps the group's id, and an
+// external address its stand-in.
+func (s *Services) Restore(dump []datapath.Object) {
+	keepGroups(s.env.Groups, dump)
+	s.standIns.keep(dump)
+}
 
 // Handle implements tables.Concern.
 func (s *Services) Handle(ev any, old runtime.Object) {
@@ -71,8 +77,16 @@ func (s *Services) Handle(ev any, old runtime.Object) {
 		case edge.KindNode:
 			if e.Key == s.env.Cfg.NodeName && nodeMatters(old, s.env.ThisNode()) {
 				s.all()
+				return
+			}
+			o, _ := old.(*corev1.Node)
+			before, now := tables.NodeAddresses(o), tables.NodeAddresses(s.env.Nodes[e.Key])
+			if !slices.Equal(before, now) {
+				s.withAddress(append(before, now...)...)
 			}
 		}
+	case datapath.AddressEvent:
+		s.withAddress(e.Addr)
 	case datapath.PortEvent:
 		if e.Name == pipeline.GatewayPort || e.Name == pipeline.TunnelPort {
 			s.all()
@@ -111,6 +125,15 @@ func (s *Services) all() {
 	//determinism:ignore units are rendered in the order of their names, whatever order they were marked in
 	for key := range s.env.Services {
 		s.changed(key)
+	}
+}
+
+// withAddress marks the Services that have one of the addresses as an external one.
+func (s *Services) withAddress(list ...netip.Addr) {
+	for key := range s.units {
+		if svc := s.env.Services[key]; svc != nil && slices.ContainsFunc(externalIPs(svc), func(a netip.Addr) bool { return slices.Contains(list, a) }) {
+			s.changed(key)
+		}
 	}
 }
 
@@ -253,9 +276,20 @@ func (s *Services) Render(unit string) ([]datapath.Object, datapath.Precedence) 
 // servicePort is a Service port with what the host needs besides the pipeline.
 type servicePort struct {
 	pipeline.Service
-	nodePort    uint16
-	externalIPs []netip.Addr // load-balancer and external addresses
-	usable      []pipeline.Backend
+	nodePort uint16
+	port     uint16
+	external []external // load-balancer and external addresses
+	usable   []pipeline.Backend
+}
+
+// external is a load-balancer or external address.
+type external struct {
+	netip.Addr
+	// own is set if this node has it: its kernel would deliver it to itself, so it is translated.
+	own bool
+	// node is set if it is the address of a node, this or another one: a route into the bridge would cut
+	// the nodes off from each other, and what the node itself serves there is not ours to refuse.
+	node bool
 }
 
 func (s *Services) build(unit string, svc *corev1.Service, port *corev1.ServicePort, v6 bool) *servicePort {
@@ -342,6 +376,7 @@ func (s *Services) frontends(sp *servicePort, svc *corev1.Service, port *corev1.
 			Addr: pipeline.NodePortVIP(sp.V6), Port: sp.nodePort, NodePort: true, External: true, Local: externalLocal,
 		})
 	}
+	sp.port = n
 	dsr := pipeline.Of(s.env.Tables).HasDSR() && !externalLocal
 	seen := map[netip.Addr]bool{cip: true}
 	add := func(text string, sources []netip.Prefix) {
@@ -350,8 +385,12 @@ func (s *Services) frontends(sp *servicePort, svc *corev1.Service, port *corev1.
 			return
 		}
 		seen[ip] = true
-		sp.externalIPs = append(sp.externalIPs, ip)
+		x := s.external(ip)
+		sp.external = append(sp.external, x)
 		sp.Frontends = append(sp.Frontends, pipeline.Frontend{Addr: ip, Port: n, External: true, Local: externalLocal, DSR: dsr, Sources: sources})
+		if x.own && s.env.Cfg.ProxyAll {
+			sp.Frontends = append(sp.Frontends, pipeline.Frontend{Addr: s.standIns.Of(ip), Port: n, External: true, Local: externalLocal, Sources: sources})
+		}
 	}
 	if s.env.Cfg.ProxyAll {
 		for _, ip := range svc.Spec.ExternalIPs {
@@ -367,6 +406,18 @@ func (s *Services) frontends(sp *servicePort, svc *corev1.Service, port *corev1.
 			add(in.IP, sources)
 		}
 	}
+}
+
+// external finds out whose an address is.
+func (s *Services) external(ip netip.Addr) external {
+	x := external{Addr: ip, own: len(s.env.Addresses[ip]) > 0}
+	for name, n := range s.env.Nodes {
+		if slices.Contains(tables.NodeAddresses(n), ip) {
+			x.node = true
+			x.own = x.own || name == s.env.Cfg.NodeName
+		}
+	}
+	return x
 }
 
 // sourceRanges returns the ranges of the family. Ranges of the other family only: nobody may come.
@@ -391,16 +442,23 @@ func sourceRanges(svc *corev1.Service, v6 bool) []netip.Prefix {
 // routes and NodePort set entries.
 func (s *Services) addresses(l *pipeline.List, p *pipeline.Node, sp *servicePort) {
 	p.ServiceAddress(l, sp.Frontends[0].Addr)
-	for _, ip := range sp.externalIPs {
-		p.ServiceAddress(l, ip)
-	}
-	if !s.env.Links[pipeline.GatewayPort].Present {
-		return
-	}
-	if s.env.Cfg.ProxyAll {
-		for _, ip := range sp.externalIPs {
-			p.ExternalAddress(l, ip)
+	hostReady := s.env.Links[pipeline.GatewayPort].Present
+	for _, x := range sp.external {
+		if !x.node {
+			p.ServiceAddress(l, x.Addr)
 		}
+		if !s.env.Cfg.ProxyAll || !hostReady {
+			continue
+		}
+		if !x.node {
+			p.ExternalAddress(l, x.Addr)
+		}
+		if x.own {
+			p.OwnExternal(l, x.Addr, s.standIns.Of(x.Addr), sp.Proto, sp.port)
+		}
+	}
+	if !hostReady {
+		return
 	}
 	if sp.nodePort != 0 {
 		for _, a := range tables.NodePortAddresses(s.env.Tables) {

@@ -34,6 +34,23 @@ func clusterIP(svc *corev1.Service, v6 bool) netip.Addr {
 	return netip.Addr{}
 }
 
+// externalIPs returns the external and load-balancer addresses of a Service, of both families.
+func externalIPs(svc *corev1.Service) []netip.Addr {
+	var out []netip.Addr
+	add := func(text string) {
+		if ip, err := netip.ParseAddr(text); err == nil {
+			out = append(out, ip)
+		}
+	}
+	for _, t := range svc.Spec.ExternalIPs {
+		add(t)
+	}
+	for _, in := range svc.Status.LoadBalancer.Ingress {
+		add(in.IP)
+	}
+	return out
+}
+
 func protocolOf(p *corev1.ServicePort) corev1.Protocol {
 	if p.Protocol == "" {
 		return corev1.ProtocolTCP

@@ -24,6 +24,7 @@ var variants = []struct{ name, spec, status string }{
 	{name: "short affinity", spec: "sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 7}}, " + selector + ", " + port80},
 	{name: "internal Local", spec: "internalTrafficPolicy: Local, " + selector + ", " + port80},
 	{name: "external address", spec: "externalIPs: [192.0.2.20], " + selector + ", " + port80},
+	{name: "external address of a node", spec: "externalIPs: [172.18.0.11, 192.0.2.20], " + selector + ", " + port80},
 	{name: "node port", spec: "type: NodePort, " + selector + ", ports: [{port: 80, targetPort: 8080, nodePort: 30080}]"},
 	{name: "node port, affinity, Local", spec: "type: NodePort, externalTrafficPolicy: Local, sessionAffinity: ClientIP, " + selector + ", ports: [{port: 80, targetPort: 8080, nodePort: 30080}]"},
 	{
