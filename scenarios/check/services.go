@@ -138,6 +138,9 @@ func (c *Checker) dialOf(src *sim.Source, t target, quiet map[string]bool, turn 
 		if t.inner || !c.opts.ProxyAll {
 			return d, false
 		}
+		if t.node == nil && len(c.w.Holders(t.at.Addr())) > 0 {
+			return d, false // who is asked is what the host knows of its neighbours
+		}
 		d.next = t.node
 		for i := 0; i < len(c.w.Nodes()) && d.next == nil; i++ {
 			if n := c.w.Nodes()[(turn+i)%len(c.w.Nodes())]; quiet[n.Name()] {

@@ -168,10 +168,13 @@ func (v *View) addressRole(svc *corev1.Service, a netip.Addr) role {
 	if !slices.ContainsFunc(ips, func(t string) bool { ip, err := netip.ParseAddr(t); return err == nil && ip.Is6() == a.Is6() }) {
 		return roleNone
 	}
-	if v.Options.ProxyAll && contains(svc.Spec.ExternalIPs, a) {
+	// An external address that is a node's is served by that node, and what else it serves there is not
+	// said here.
+	ofNode := v.isNodeAddress(a)
+	if !ofNode && v.Options.ProxyAll && contains(svc.Spec.ExternalIPs, a) {
 		return roleExternal
 	}
-	if v.Options.ProxyLoadBalancerIPs && svc.Spec.Type == corev1.ServiceTypeLoadBalancer {
+	if !ofNode && v.Options.ProxyLoadBalancerIPs && svc.Spec.Type == corev1.ServiceTypeLoadBalancer {
 		for _, in := range svc.Status.LoadBalancer.Ingress {
 			if proxy := in.IPMode != nil && *in.IPMode == corev1.LoadBalancerIPModeProxy; !proxy && contains([]string{in.IP}, a) {
 				return roleBalancer
@@ -183,6 +186,15 @@ func (v *View) addressRole(svc *corev1.Service, a netip.Addr) role {
 		return roleNode
 	}
 	return roleNone
+}
+
+func (v *View) isNodeAddress(a netip.Addr) bool {
+	for _, n := range v.Nodes { // is it in any: the order does not matter
+		if slices.Contains(addresses(n), a) {
+			return true
+		}
+	}
+	return false
 }
 
 func contains(texts []string, a netip.Addr) bool {
