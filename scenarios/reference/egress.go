@@ -56,11 +56,9 @@ func (v *View) Leaves(pod string, v6 bool) Leaving {
 }
 
 func (v *View) byAge() []*v1beta1.Egress {
-	list := slices.Collect(maps.Values(v.Egresses))
-	slices.SortFunc(list, func(a, b *v1beta1.Egress) int {
+	return slices.SortedFunc(maps.Values(v.Egresses), func(a, b *v1beta1.Egress) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
-	return list
 }
 
 // addressOf returns the address that an Egress has: given by the user, or filled in from its pool.

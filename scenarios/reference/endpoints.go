@@ -1,6 +1,7 @@
 package reference
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -26,7 +27,8 @@ func (v *View) endpoints(service string, port *corev1.ServicePort, v6 bool) []en
 		family = discoveryv1.AddressTypeIPv6
 	}
 	found := map[netip.AddrPort]endpoint{}
-	for _, s := range v.Slices[service] {
+	for _, name := range slices.Sorted(maps.Keys(v.Slices[service])) { // of two equal ones the first is kept
+		s := v.Slices[service][name]
 		if s.AddressType != family {
 			continue
 		}

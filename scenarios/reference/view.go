@@ -100,7 +100,7 @@ func podNetworks(n *corev1.Node) []netip.Prefix {
 
 // homeOf returns the node whose Pod network an address is in, "" if none.
 func (v *View) homeOf(a netip.Addr) string {
-	for name, n := range v.Nodes { // networks do not overlap: the order does not matter
+	for name, n := range v.Nodes { //determinism:ignore the Pod networks of nodes do not overlap
 		for _, p := range podNetworks(n) {
 			if p.Contains(a) {
 				return name

@@ -19,6 +19,7 @@ func (n *Netns) EndPeek() {
 	for _, c := range p.conns {
 		n.ct.remove(c)
 	}
+	//determinism:ignore each neighbour is restored by itself
 	for k, old := range p.neigh {
 		if old == nil {
 			n.neigh.remove(k)

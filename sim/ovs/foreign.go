@@ -11,11 +11,13 @@ import (
 func (s *Switch) Foreign() []string {
 	s.Tick()
 	var out []string
+	//determinism:ignore Cookie and String only look, and the list is sorted
 	for _, r := range s.flows {
 		if !r.learned && r.flow.Cookie() == 0 {
 			out = append(out, "flow "+r.flow.String())
 		}
 	}
+	//determinism:ignore isOurs only looks, and the list is sorted
 	for _, st := range s.ports {
 		if st.Port != nil && !isOurs(st) {
 			out = append(out, "port "+st.Port.String())

@@ -53,6 +53,7 @@ func (s *Switch) EndPeek() {
 			delete(s.macs, k)
 		}
 	}
+	//determinism:ignore each meter is restored by itself
 	for m, old := range p.meters {
 		*m = old
 	}
