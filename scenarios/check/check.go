@@ -92,8 +92,7 @@ func (c *Checker) of(n *sim.Node) *seen {
 // AfterSettle checks invariants 1, 2, 3 and 5 on quiet nodes. Where nothing happened since the last call,
 // nothing is checked again.
 func (c *Checker) AfterSettle() []Result {
-	out := c.pending
-	c.pending = nil
+	out := c.noticed()
 	now := moment{events: c.w.Events(), set: true}
 	for _, n := range c.w.Nodes() {
 		now.hand += n.HandVersion()
@@ -117,7 +116,15 @@ func (c *Checker) AfterSettle() []Result {
 	}
 	c.restarts = 0
 	out = append(out, c.egress()...)
-	return append(out, c.services()...)
+	out = append(out, c.services()...)
+	return append(out, c.noticed()...)
+}
+
+// noticed returns what was found between calls, and by the packets of this one.
+func (c *Checker) noticed() []Result {
+	out := c.pending
+	c.pending = nil
+	return out
 }
 
 // restartsPerSettle is how many agents are restarted dry after a settle: that is what costs most. At the

@@ -68,8 +68,7 @@ func (l *leaving) flow() sim.Flow {
 // AtStep checks what must hold after every effect of any agent: what was seen of frames meanwhile, and
 // with which address those Pods leave that the effect could matter to (invariant 4).
 func (c *Checker) AtStep() []Result {
-	out := c.pending
-	c.pending = nil
+	out := c.noticed()
 	for _, n := range c.w.Nodes() {
 		s := c.of(n)
 		if s.effects == n.Effects() {
@@ -80,7 +79,7 @@ func (c *Checker) AtStep() []Result {
 			out = append(out, c.atEffect(n, e)...)
 		}
 	}
-	return out
+	return append(out, c.noticed()...)
 }
 
 // atEffect tries connections of Pods that an effect could matter to.

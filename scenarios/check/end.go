@@ -47,7 +47,7 @@ func (c *Checker) End(keep bool) []Result {
 	if err := c.w.Settle(endSettle); err != nil {
 		return append(out, fail("after everything was deleted: %v", err)...)
 	}
-	return append(out, c.empty()...)
+	return append(append(out, c.noticed()...), c.empty()...)
 }
 
 // deletable are the kinds that End deletes, owners before what they own.
