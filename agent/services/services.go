@@ -130,6 +130,7 @@ func (s *Services) all() {
 
 // withAddress marks the Services that have one of the addresses as an external one.
 func (s *Services) withAddress(list ...netip.Addr) {
+	//determinism:ignore units are rendered in the order of their names, whatever order they were marked in
 	for key := range s.units {
 		if svc := s.env.Services[key]; svc != nil && slices.ContainsFunc(externalIPs(svc), func(a netip.Addr) bool { return slices.Contains(list, a) }) {
 			s.changed(key)
@@ -411,6 +412,7 @@ func (s *Services) frontends(sp *servicePort, svc *corev1.Service, port *corev1.
 // external finds out whose an address is.
 func (s *Services) external(ip netip.Addr) external {
 	x := external{Addr: ip, own: len(s.env.Addresses[ip]) > 0}
+	//determinism:ignore NodeAddresses only looks, and both results are ors
 	for name, n := range s.env.Nodes {
 		if slices.Contains(tables.NodeAddresses(n), ip) {
 			x.node = true
