@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -72,7 +73,6 @@ type outcome struct {
 	end   scenarios.End
 	wrong error // the file cannot be read or run as it is written
 	fault error // the tank failed
-	took  time.Duration
 	text  bytes.Buffer // what is to be printed, if it was not printed at once
 	done  chan struct{}
 }
@@ -132,8 +132,12 @@ const maxFailures = 10
 
 // runFile runs one file. If it is the only one, its results are printed as they come.
 func (t *terminal) runFile(b backend, o *runOptions, path string, x *outcome, p *progress, only bool) {
-	began := time.Now()
-	defer func() { x.took = time.Since(began) }()
+	defer func() {
+		// A panic is a bug of the tank or the agent. The other files still run, and this one can be repeated.
+		if r := recover(); r != nil {
+			x.fault = fmt.Errorf("%s: panic with seed %d: %v\n%s", path, o.seed, r, debug.Stack())
+		}
+	}()
 	f, err := t.parse(path)
 	if err != nil {
 		x.wrong = err
