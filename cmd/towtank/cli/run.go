@@ -71,8 +71,8 @@ func someFiles(cmd *cobra.Command, args []string) error {
 // outcome is what became of one file.
 type outcome struct {
 	end   scenarios.End
-	wrong error // the file cannot be read or run as it is written
-	fault error // the tank failed
+	wrong error        // the file cannot be read or run as it is written
+	fault error        // the tank failed
 	text  bytes.Buffer // what is to be printed, if it was not printed at once
 	done  chan struct{}
 }
