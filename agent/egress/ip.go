@@ -1,0 +1,124 @@
+package egress
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"towtank/agent/pipeline"
+	"towtank/datapath"
+)
+
+func (e *Egress) renderIP(l *pipeline.List, unit string, ip netip.Addr) {
+	if _, family := e.env.Cfg.Gateway(ip.Is6()); !family || len(e.holders[ip]) == 0 {
+		return
+	}
+	p := pipeline.Of(e.env.Tables)
+	subnet := e.subnets.of(e, ip)
+	if node, pool := e.fromPool(ip); pool && node == e.env.Cfg.NodeName && !e.isOwn(ip) {
+		if subnet != nil {
+			p.SubnetAddress(l, ip, subnet)
+		} else {
+			p.EgressAddress(l, ip)
+		}
+	}
+	if !e.isLocal(ip) {
+		return
+	}
+	mark, err := e.env.Marks.Mark(ip)
+	if err != nil {
+		e.env.Decide("egress/marks-exhausted")
+		e.status.problem(ip, err)
+		return
+	}
+	p.EgressRules(l, ip, mark)
+	if subnet != nil {
+		p.SubnetRoutes(l, ip, mark, subnet)
+	}
+	p.EgressIP(l, unit, ip, mark)
+	if rate, burst, ok := e.bandwidth(ip); ok {
+		p.EgressMeter(l, unit, mark, rate, burst)
+	}
+}
+
+// isOwn reports whether an address is the node's own transport address: it is never put or removed.
+func (e *Egress) isOwn(ip netip.Addr) bool {
+	own, ok := e.env.Cfg.Transport(ip.Is6())
+	return ok && own == ip
+}
+
+// bandwidth returns the limit of the oldest Egress of an address, in kbit/s and kbit: one address has
+// one meter.
+func (e *Egress) bandwidth(ip netip.Addr) (rate, burst uint32, ok bool) {
+	for _, name := range e.holders[ip] {
+		eg := e.env.Egresses[name]
+		if eg == nil || eg.Spec.Bandwidth == nil {
+			continue
+		}
+		r, errRate := kilobits(eg.Spec.Bandwidth.Rate)
+		b, errBurst := kilobits(eg.Spec.Bandwidth.Burst)
+		if errRate != nil || errBurst != nil || r == 0 {
+			continue
+		}
+		return r, b, true
+	}
+	return 0, 0, false
+}
+
+func (e *Egress) realisedIP(unit string, ip netip.Addr) {
+	if !e.isLocal(ip) && !e.env.Store.Has(unit) {
+		e.env.Marks.Free(ip)
+		e.subnets.free(ip)
+		delete(e.announced, ip)
+	}
+	if e.isLocal(ip) && !e.announced[ip] {
+		// Also an address that people put: who moved it by hand may not have told the neighbours.
+		e.announced[ip] = true
+		e.announce(ip)
+	}
+	e.status.addressChanged(ip)
+}
+
+func (e *Egress) announce(ip netip.Addr) {
+	e.env.Decide("egress/announce")
+	link := e.env.Cfg.Uplink
+	if on := e.env.Addresses[ip]; len(on) > 0 {
+		link = on[0]
+	}
+	e.env.Host.Announce([]datapath.Announcement{{IP: ip, Link: link}}, func(err error) {
+		if err != nil {
+			e.env.Log.Error(err, "An Egress IP was not announced", "ip", ip)
+			delete(e.announced, ip)
+		}
+	})
+}
+
+// membersChanged notes who went; if one of those is back, the addresses of this node are announced again:
+// a node that was cut off may have claimed them meanwhile.
+func (e *Egress) membersChanged(alive []string) {
+	back := false
+	for _, n := range alive {
+		if e.lost[n] {
+			delete(e.lost, n)
+			back = true
+		}
+	}
+	for _, n := range e.alive {
+		if !slices.Contains(alive, n) {
+			e.lost[n] = true
+		}
+	}
+	e.alive = alive
+	if back {
+		e.reannounce()
+	}
+}
+
+// reannounce tells the neighbours again where the addresses of this node are.
+func (e *Egress) reannounce() {
+	for _, ip := range slices.SortedFunc(maps.Keys(e.announced), netip.Addr.Compare) {
+		if e.isLocal(ip) {
+			e.announce(ip)
+		}
+	}
+}

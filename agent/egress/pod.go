@@ -1,0 +1,163 @@
+package egress
+
+import (
+	"net/netip"
+
+	"towtank/agent/apis/crd/v1beta1"
+	"towtank/agent/pipeline"
+	"towtank/datapath"
+)
+
+// sources is where a Pod's traffic leaves, per family: the Egress IP, or none.
+type sources struct {
+	applied, rendered [2]netip.Addr
+	known             bool // applied is known: the Pod was rendered before
+}
+
+func (e *Egress) renderPod(l *pipeline.List, unit, key string) {
+	src := e.source[key]
+	src.rendered = [2]netip.Addr{}
+	p := pipeline.Of(e.env.Tables)
+	sandboxes := e.env.SandboxesOf(key)
+	for i, v6 := range []bool{false, true} {
+		if _, ok := e.env.Cfg.Gateway(v6); !ok || len(sandboxes) == 0 {
+			continue
+		}
+		_, ip, ok := e.effective(key, v6)
+		if !ok {
+			continue
+		}
+		src.rendered[i] = ip
+		for _, s := range sandboxes {
+			of := e.env.OFPort(s.HostIf)
+			if of == 0 {
+				continue
+			}
+			node, pool := e.fromPool(ip)
+			switch {
+			case e.isLocal(ip):
+				if mark, err := e.env.Marks.Mark(ip); err == nil {
+					p.PodEgressLocal(l, unit, of, v6, mark)
+				} else {
+					p.PodEgressNone(l, unit, of, v6)
+				}
+			case !e.env.Cfg.HasTunnel(), pool && node == e.env.Cfg.NodeName:
+				// Without a tunnel another node cannot be asked; and an address that is about to come up
+				// here is not asked for elsewhere.
+				p.PodEgressNone(l, unit, of, v6)
+			default:
+				p.PodEgressRemote(l, unit, of, ip)
+			}
+		}
+	}
+	e.source[key] = src
+}
+
+// effective returns the Egress that decides a Pod's source address for a family: the oldest that
+// selects it and has an address. The others wait.
+func (e *Egress) effective(key string, v6 bool) (*v1beta1.Egress, netip.Addr, bool) {
+	for _, eg := range e.sorted {
+		ip, ok := e.effectiveIP(eg)
+		if !ok || ip.Is6() != v6 {
+			continue
+		}
+		if e.selectorOf(eg).matches(e.env.Tables, key) {
+			return eg, ip, true
+		}
+	}
+	return nil, netip.Addr{}, false
+}
+
+// EffectiveFor returns the name and address of the Egress that decides a Pod's source, for queries.
+func (e *Egress) EffectiveFor(pod string, v6 bool) (name string, ip netip.Addr, ok bool) {
+	eg, ip, ok := e.effective(pod, v6)
+	if !ok {
+		return "", netip.Addr{}, false
+	}
+	return eg.Name, ip, true
+}
+
+// realisedPod flushes kernel connections without an end of their own (all but TCP) of a Pod whose
+// source changed: the next packet is translated anew.
+func (e *Egress) realisedPod(key string) {
+	src, ok := e.source[key]
+	if !ok {
+		return
+	}
+	if src.applied != src.rendered && (src.known || !e.restored[key]) {
+		e.flush(key, src)
+	}
+	src.applied, src.known = src.rendered, true
+	e.source[key] = src
+	if len(e.env.SandboxesOf(key)) == 0 {
+		delete(e.source, key)
+		return
+	}
+	e.resolve(src)
+}
+
+// resolve has the tunnel neighbours of remote Egress IPs known ahead, and again when one moved.
+func (e *Egress) resolve(src sources) {
+	for _, ip := range src.rendered {
+		if ip.IsValid() {
+			e.resolveIP(ip)
+		}
+	}
+}
+
+// resolveIP asks for an address that another node says it holds.
+func (e *Egress) resolveIP(ip netip.Addr) {
+	if e.isLocal(ip) || !e.env.Cfg.HasTunnel() {
+		e.remote.Forget(ip)
+		return
+	}
+	for _, name := range e.holders[ip] {
+		if eg := e.env.Egresses[name]; eg != nil && eg.Status.EgressNode != "" {
+			e.remote.Want(ip, eg.Status.EgressNode)
+			return
+		}
+	}
+}
+
+// holderChanged asks for the neighbour of an address that a Pod of this node uses, when another node
+// has taken it.
+func (e *Egress) holderChanged(name string) {
+	ip, ok := e.effectiveIP(e.env.Egresses[name])
+	if !ok {
+		return
+	}
+	//determinism:ignore the first that matches asks; what is asked does not depend on which it was
+	for _, src := range e.source {
+		if src.rendered[0] == ip || src.rendered[1] == ip {
+			e.resolveIP(ip)
+			return
+		}
+	}
+}
+
+func (e *Egress) flush(key string, src sources) {
+	var tuples []datapath.Tuple
+	for i, v6 := range []bool{false, true} {
+		if src.applied[i] == src.rendered[i] || !e.started(key) {
+			continue
+		}
+		for _, s := range e.env.SandboxesOf(key) {
+			for _, p := range s.IPs {
+				if p.Addr().Is6() != v6 {
+					continue
+				}
+				for _, proto := range []uint8{protoUDP, protoSCTP, icmpOf(v6)} {
+					tuples = append(tuples, datapath.Tuple{Proto: proto, Source: p.Addr()})
+				}
+			}
+		}
+	}
+	if len(tuples) == 0 {
+		return
+	}
+	e.env.Host.FlushConntrack(tuples, func(err error) {
+		if err != nil {
+			e.env.Log.Error(err, "The kernel's conntrack was not flushed", "pod", key)
+		}
+	})
+}
