@@ -63,6 +63,11 @@ func (n *Node) Gateway(l *List) {
 	sysctl(l, "net.ipv4.ip_forward", "1")
 	// The bridge accepts ARP from the gateway only in the name of the gateway's address.
 	sysctl(l, "net.ipv4.conf."+GatewayPort+".arp_announce", "1")
+	if n.HasDSR() {
+		// The answer of an endpoint comes from the bridge in the name of the address dialled, which may be
+		// one that this node holds.
+		sysctl(l, "net.ipv4.conf."+GatewayPort+".accept_local", "1")
+	}
 	for _, v6 := range n.Cfg.Families() {
 		gw, _ := n.Cfg.Gateway(v6)
 		if v6 {

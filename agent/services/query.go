@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"towtank/agent/edge"
 	"towtank/agent/tables"
 	"towtank/datapath"
 )
@@ -20,12 +21,15 @@ type Port struct {
 // At returns the Service port that an address and port lead to on this node: a ClusterIP, an external
 // or load-balancer address, or a node address with a NodePort.
 func At(t *tables.Tables, dst netip.AddrPort, proto corev1.Protocol) (Port, bool) {
-	s := &Services{env: &tables.Env{Tables: t}, standIns: newStandIns()}
+	s := &Services{env: &tables.Env{Tables: t, Cluster: silent{}}, standIns: newStandIns(), claims: newClaims()}
 	keys := make([]string, 0, len(t.Services))
 	for key := range t.Services {
 		keys = append(keys, key)
 	}
 	slices.Sort(keys)
+	for _, key := range keys {
+		s.claims.set(key, claimsOf(t.Cfg, t.Services[key]))
+	}
 	v6 := dst.Addr().Is6()
 	toNode := slices.Contains(tables.NodePortAddresses(t), dst.Addr())
 	for _, key := range keys {
@@ -80,3 +84,9 @@ func Objects(st *datapath.Store, service string) []datapath.Object {
 	slices.SortFunc(out, func(a, b datapath.Object) int { return a.Key().Compare(b.Key()) })
 	return out
 }
+
+// silent records no Events: asking is not deciding.
+type silent struct{ edge.Cluster }
+
+// Record implements edge.Cluster.
+func (silent) Record(edge.Ref, string, string, string) {}

@@ -24,8 +24,9 @@ type Services struct {
 	env *tables.Env
 	// units are the units that a Service was last given, so that those it no longer has are rendered
 	// once more, to nothing.
-	units map[string][]string
-	stale *flusher
+	units  map[string][]string
+	stale  *flusher
+	claims *claims
 	// standIns are for external addresses that the node has.
 	standIns *standIns
 	// health is how many local endpoints the health port of a Service tells of.
@@ -36,7 +37,7 @@ type Services struct {
 
 // New returns the concern.
 func New(env *tables.Env) *Services {
-	s := &Services{env: env, units: map[string][]string{}, health: map[string]int{}, limited: map[string]int32{}, standIns: newStandIns()}
+	s := &Services{env: env, units: map[string][]string{}, health: map[string]int{}, limited: map[string]int32{}, standIns: newStandIns(), claims: newClaims()}
 	s.stale = newFlusher(env)
 	return s
 }
@@ -65,6 +66,9 @@ func (s *Services) Handle(ev any, old runtime.Object) {
 		case edge.KindService:
 			if o, ok := old.(*corev1.Service); ok && s.env.Services[e.Key] != nil && sameService(o, s.env.Services[e.Key]) {
 				return
+			}
+			for _, other := range s.claims.set(e.Key, claimsOf(s.env.Cfg, s.env.Services[e.Key])) {
+				s.changed(other)
 			}
 			s.changed(e.Key)
 		case edge.KindEndpointSlice:
@@ -132,7 +136,7 @@ func (s *Services) all() {
 func (s *Services) withAddress(list ...netip.Addr) {
 	//determinism:ignore units are rendered in the order of their names, whatever order they were marked in
 	for key := range s.units {
-		if svc := s.env.Services[key]; svc != nil && slices.ContainsFunc(externalIPs(svc), func(a netip.Addr) bool { return slices.Contains(list, a) }) {
+		if svc := s.env.Services[key]; svc != nil && slices.ContainsFunc(servedAddresses(s.env.Cfg, svc), func(a servedAddress) bool { return slices.Contains(list, a.Addr) }) {
 			s.changed(key)
 		}
 	}
@@ -319,10 +323,10 @@ func (s *Services) build(unit string, svc *corev1.Service, port *corev1.ServiceP
 	} else {
 		s.env.Groups.Free(unit, "cluster")
 	}
-	if needLocal {
+	sp.LocalOnlyElsewhere = len(sel.Local) == 0 && sel.Any
+	if needLocal && !sp.LocalOnlyElsewhere {
 		sp.LocalGroup = s.env.Groups.ID(unit, "local", cookie)
 		sp.Local = backends(sel.Local)
-		sp.LocalOnlyElsewhere = len(sel.Local) == 0 && sel.Any
 	} else {
 		s.env.Groups.Free(unit, "local")
 	}
@@ -379,32 +383,19 @@ func (s *Services) frontends(sp *servicePort, svc *corev1.Service, port *corev1.
 	}
 	sp.port = n
 	dsr := pipeline.Of(s.env.Tables).HasDSR() && !externalLocal
-	seen := map[netip.Addr]bool{cip: true}
-	add := func(text string, sources []netip.Prefix) {
-		ip, err := netip.ParseAddr(text)
-		if err != nil || ip.Is6() != sp.V6 || seen[ip] {
-			return
+	for _, a := range servedAddresses(s.env.Cfg, svc) {
+		if a.Is6() != sp.V6 || a.Addr == cip || !s.has(svc, claim{netip.AddrPortFrom(a.Addr, n), protoNumber(protocolOf(port))}) {
+			continue
 		}
-		seen[ip] = true
-		x := s.external(ip)
+		var sources []netip.Prefix
+		if a.balancer {
+			sources = sourceRanges(svc, sp.V6)
+		}
+		x := s.external(a.Addr)
 		sp.external = append(sp.external, x)
-		sp.Frontends = append(sp.Frontends, pipeline.Frontend{Addr: ip, Port: n, External: true, Local: externalLocal, DSR: dsr, Sources: sources})
+		sp.Frontends = append(sp.Frontends, pipeline.Frontend{Addr: a.Addr, Port: n, External: true, Local: externalLocal, DSR: dsr, Sources: sources})
 		if x.own && s.env.Cfg.ProxyAll {
-			sp.Frontends = append(sp.Frontends, pipeline.Frontend{Addr: s.standIns.Of(ip), Port: n, External: true, Local: externalLocal, Sources: sources})
-		}
-	}
-	if s.env.Cfg.ProxyAll {
-		for _, ip := range svc.Spec.ExternalIPs {
-			add(ip, nil)
-		}
-	}
-	if s.env.Cfg.ProxyLoadBalancerIPs && svc.Spec.Type == corev1.ServiceTypeLoadBalancer {
-		sources := sourceRanges(svc, sp.V6)
-		for _, in := range svc.Status.LoadBalancer.Ingress {
-			if in.IPMode != nil && *in.IPMode == corev1.LoadBalancerIPModeProxy {
-				continue
-			}
-			add(in.IP, sources)
+			sp.Frontends = append(sp.Frontends, pipeline.Frontend{Addr: s.standIns.Of(a.Addr), Port: n, External: true, Local: externalLocal, Sources: sources})
 		}
 	}
 }

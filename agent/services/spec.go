@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
+	"towtank/agent/config"
 	"towtank/agent/pipeline"
 	"towtank/agent/tables"
 	"towtank/datapath"
@@ -34,19 +35,33 @@ func clusterIP(svc *corev1.Service, v6 bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// externalIPs returns the external and load-balancer addresses of a Service, of both families.
-func externalIPs(svc *corev1.Service) []netip.Addr {
-	var out []netip.Addr
-	add := func(text string) {
-		if ip, err := netip.ParseAddr(text); err == nil {
-			out = append(out, ip)
+// servedAddress is a load-balancer or external address that is served.
+type servedAddress struct {
+	netip.Addr
+	balancer bool // source ranges hold for it
+}
+
+// servedAddresses returns the external and load-balancer addresses of a Service that the configuration
+// has us serve, of the families that the Service has.
+func servedAddresses(cfg *config.Config, svc *corev1.Service) []servedAddress {
+	var out []servedAddress
+	add := func(text string, balancer bool) {
+		ip, err := netip.ParseAddr(text)
+		if err == nil && clusterIP(svc, ip.Is6()).IsValid() && !slices.ContainsFunc(out, func(a servedAddress) bool { return a.Addr == ip }) {
+			out = append(out, servedAddress{ip, balancer})
 		}
 	}
-	for _, t := range svc.Spec.ExternalIPs {
-		add(t)
+	if cfg.ProxyAll {
+		for _, t := range svc.Spec.ExternalIPs {
+			add(t, false)
+		}
 	}
-	for _, in := range svc.Status.LoadBalancer.Ingress {
-		add(in.IP)
+	if cfg.ProxyLoadBalancerIPs && svc.Spec.Type == corev1.ServiceTypeLoadBalancer {
+		for _, in := range svc.Status.LoadBalancer.Ingress {
+			if in.IPMode == nil || *in.IPMode != corev1.LoadBalancerIPModeProxy {
+				add(in.IP, true)
+			}
+		}
 	}
 	return out
 }

@@ -17,13 +17,14 @@ type Groups struct {
 	byUnit  map[string][]string // roles that a unit has an id for
 	// kept are ids that a dump showed in use, by the cookie of the flows that use them.
 	kept map[uint32]uint64
-	// cooling are ids freed in the current Change: not given out again before it is done.
-	cooling map[uint32]bool
+	// cooling are ids freed in the current Change, by who had them: given to nobody else before it is
+	// done.
+	cooling map[uint32]string
 }
 
 // NewGroups returns an empty allocator.
 func NewGroups() *Groups {
-	return &Groups{byOwner: map[string]uint32{}, byID: map[uint32]string{}, byUnit: map[string][]string{}, kept: map[uint32]uint64{}, cooling: map[uint32]bool{}}
+	return &Groups{byOwner: map[string]uint32{}, byID: map[uint32]string{}, byUnit: map[string][]string{}, kept: map[uint32]uint64{}, cooling: map[uint32]string{}}
 }
 
 // Keep reserves an id for the owner whose flows carry the cookie.
@@ -41,16 +42,31 @@ func (g *Groups) ID(unit, role string, cookie uint64) uint32 {
 	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(owner))
-	id := h.Sum32() & groupIDMask
-	for ; ; id = (id + 1) & groupIDMask {
-		if id == 0 || g.byID[id] != "" || g.cooling[id] {
+	first := h.Sum32() & groupIDMask
+	id := first
+	for range keptWithin {
+		if c, ok := g.kept[id]; ok && c == cookie && g.byID[id] == "" {
+			return g.give(id, unit, role)
+		}
+		id = (id + 1) & groupIDMask
+	}
+	for id = first; ; id = (id + 1) & groupIDMask {
+		if id == 0 || g.byID[id] != "" || (g.cooling[id] != "" && g.cooling[id] != owner) {
 			continue
 		}
 		if c, ok := g.kept[id]; ok && c != cookie {
 			continue
 		}
-		break
+		return g.give(id, unit, role)
 	}
+}
+
+// keptWithin is how far from its hash an owner looks for an id that it had before.
+const keptWithin = 16
+
+func (g *Groups) give(id uint32, unit, role string) uint32 {
+	owner := unit + "#" + role
+	delete(g.cooling, id)
 	g.byOwner[owner], g.byID[id] = id, owner
 	g.byUnit[unit] = append(g.byUnit[unit], role)
 	return id
@@ -66,7 +82,7 @@ func (g *Groups) Free(unit, role string) {
 	delete(g.byOwner, owner)
 	delete(g.byID, id)
 	delete(g.kept, id)
-	g.cooling[id] = true
+	g.cooling[id] = owner
 	roles := slices.DeleteFunc(g.byUnit[unit], func(r string) bool { return r == role })
 	if len(roles) == 0 {
 		delete(g.byUnit, unit)
