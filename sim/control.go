@@ -311,7 +311,7 @@ func (w *World) StartPod(key string) error {
 		return fmt.Errorf("pod %s is not known", key)
 	}
 	r.stopped, r.manual = false, false
-	w.podWork[key] = true
+	w.podChanged(key)
 	w.runtime.wake()
 	return nil
 }

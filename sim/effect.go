@@ -169,6 +169,12 @@ func (p *proc) effect(e effect) {
 	}
 	// Latencies vary by a quarter, so that no scenario depends on one order.
 	cost = cost*3/4 + time.Duration(w.scheduleRand.Int64N(int64(cost)/2+1))
+	if e.class == EffectIPAM {
+		// host-local takes a lock: calls are served in the order in which they come.
+		begin := maxTime(w.queue.Now(), n.ipamFree)
+		n.ipamFree = begin.Add(cost)
+		cost = n.ipamFree.Sub(w.queue.Now())
+	}
 	w.queue.After(cost, edge.Work, n.name+"/"+e.lane, e.class, func() {
 		if p.dead {
 			return

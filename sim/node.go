@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
 	"towtank/agent/config"
 	"towtank/agent/pipeline"
@@ -32,6 +33,7 @@ type Node struct {
 	sw       *ovs.Switch
 	tunnels  *tunnels
 	ipam     *ipam
+	ipamFree time.Time // when the lock of the address files is free
 	agent    *proc
 
 	up, ovsUp bool

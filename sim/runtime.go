@@ -88,8 +88,8 @@ func (c *containers) wake() {
 	c.posted = true
 	c.w.queue.Post("kubelet", "pods", func() {
 		c.posted = false
-		keys := slices.Sorted(maps.Keys(c.w.podWork))
-		clear(c.w.podWork)
+		keys := c.w.podWork
+		c.w.podWork = nil
 		for _, k := range keys {
 			c.look(k)
 		}
@@ -413,7 +413,7 @@ func (c *containers) nodeUp(n *Node) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.pods)) {
 		if r := c.pods[key]; r.node == n.name {
-			c.w.podWork[key] = true
+			c.w.podChanged(key)
 		}
 	}
 	c.wake()

@@ -123,7 +123,7 @@ type World struct {
 	BeforeTold func(n *Node, ev any)
 	baseline   map[string]string // dumps taken after nodes
 	problems   []string          // what went wrong inside the model itself
-	podWork    map[string]bool   // Pods that the runtime is to look at
+	podWork    []string          // Pods that the runtime is to look at, in the order in which they changed
 	onNode     map[string][]func(*Node)
 	peek       *peeking
 	peekPort   int
@@ -135,7 +135,7 @@ func New(opts Options) (*World, error) {
 	opts.defaults()
 	w := &World{
 		opts: opts, nodes: map[string]*Node{}, externals: map[string]*External{}, nets: map[string]*network{},
-		namespaces: map[string]*host.Netns{}, podWork: map[string]bool{}, onNode: map[string][]func(*Node){}, baseline: map[string]string{},
+		namespaces: map[string]*host.Netns{}, onNode: map[string][]func(*Node){}, baseline: map[string]string{},
 		// Streams of their own, so that a change of one does not shift the others.
 		scheduleRand: rand.New(rand.NewPCG(opts.Seed, 1)),
 		faultRand:    rand.New(rand.NewPCG(opts.Seed, 2)),
@@ -277,8 +277,15 @@ func (w *World) pump() {
 func (w *World) observe(e kube.Event) {
 	w.log.Add(w.queue.now, "api", string(e.Kind), string(e.Type)+" "+e.Key)
 	if e.Kind == kube.KindPod {
-		w.podWork[e.Key] = true
+		w.podChanged(e.Key)
 		w.runtime.wake()
+	}
+}
+
+// podChanged has the runtime look at a Pod.
+func (w *World) podChanged(key string) {
+	if !slices.Contains(w.podWork, key) {
+		w.podWork = append(w.podWork, key)
 	}
 }
 

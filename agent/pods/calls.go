@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"cmp"
 	"crypto/sha1" //nolint:gosec // names only
 	"encoding/hex"
 	"fmt"
@@ -50,7 +51,7 @@ type call struct {
 	asked   bool // the Pod object was asked for
 	nsAsked bool
 	ips     []netip.Prefix // of the sandbox that a DEL removes
-	since   time.Time
+	number  int            // in the order in which they came
 }
 
 // HandleCNI takes a call of the runtime. Calls for one attachment run one after the other.
@@ -75,7 +76,8 @@ func (p *Pods) HandleCNI(req *edge.CNIRequest) {
 		req.Reply(failed(edge.CNIInvalidEnv, "CNI_NETNS is empty"))
 		return
 	}
-	c := &call{p: p, req: req, since: p.env.Clock.Now()}
+	p.lastCall++
+	c := &call{p: p, req: req, number: p.lastCall}
 	p.calls[req.Attachment] = append(p.calls[req.Attachment], c)
 	if req.Verb == edge.CNIAdd {
 		c.timer = p.env.Clock.AfterFunc(addLimit, edge.Work, func() { c.expire() })
@@ -87,19 +89,13 @@ func failed(code int, format string, args ...any) edge.CNIReply {
 	return edge.CNIReply{Err: &edge.CNIError{Code: code, Msg: fmt.Sprintf(format, args...)}}
 }
 
-// active returns the attachments that have calls, sorted.
+// active returns the attachments that have calls, in the order in which those came.
 func (p *Pods) active() []edge.Attachment {
 	list := make([]edge.Attachment, 0, len(p.calls))
 	for a := range p.calls {
 		list = append(list, a)
 	}
-	slices.SortFunc(list, func(a, b edge.Attachment) int {
-		ca, cb := p.calls[a][0], p.calls[b][0]
-		if c := ca.since.Compare(cb.since); c != 0 {
-			return c
-		}
-		return strings.Compare(tables.SandboxUnit(a), tables.SandboxUnit(b))
-	})
+	slices.SortFunc(list, func(a, b edge.Attachment) int { return cmp.Compare(p.calls[a][0].number, p.calls[b][0].number) })
 	return list
 }
 

@@ -39,10 +39,11 @@ type Pods struct {
 	// calls are the CNI calls of an attachment, in order; only the first one runs.
 	calls map[edge.Attachment][]*call
 	// leaving are sandboxes that were taken out and still have objects.
-	leaving map[string]*tables.Sandbox
-	late    map[string]*lateness // by unit
-	lastAge int64
-	tidied  bool // sandboxes of Pods that went while the agent was away were looked for
+	leaving  map[string]*tables.Sandbox
+	late     map[string]*lateness // by unit
+	lastAge  int64
+	lastCall int
+	tidied   bool // sandboxes of Pods that went while the agent was away were looked for
 }
 
 // New returns the concern.
