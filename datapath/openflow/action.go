@@ -13,6 +13,8 @@ type Action interface {
 	appendText(b []byte) []byte
 	// check says what is wrong with the action after a match of the context.
 	check(c *context) error
+	// appendWire appends the action as in an OpenFlow 1.5 message.
+	appendWire(b []byte) []byte
 	// wireLen is the length in an OpenFlow 1.5 message, in bytes.
 	wireLen() int
 }

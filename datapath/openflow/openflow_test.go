@@ -10,7 +10,7 @@ import (
 )
 
 // canonical returns the non-empty lines of a file without comments.
-func lines(t *testing.T, file string) []string {
+func lines(t testing.TB, file string) []string {
 	t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {

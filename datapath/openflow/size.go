@@ -3,10 +3,11 @@ package openflow
 // MaxMessage is the largest OpenFlow message in bytes: its length field has 16 bits.
 const MaxMessage = 65535
 
-// WireLen returns the length of the flow's OpenFlow 1.5 flow_mod inside a bundle_add message as
-// ovs-ofctl writes it, in bytes. It is an estimate where no message was compared: learn, controller.
+// WireLen returns the length of the flow's OpenFlow 1.5 flow_mod inside a bundle_add message, in
+// bytes.
 func (f *Flow) WireLen() int {
-	n := bundleHeader + 48 + pad8(4+f.match.wireLen())
+	var match [512]byte
+	n := bundleHeader + 48 + len(f.match.appendWire(match[:0]))
 	apply := 0
 	for _, a := range f.actions {
 		switch a.(type) {
@@ -22,8 +23,7 @@ func (f *Flow) WireLen() int {
 	return n
 }
 
-// WireLen returns the length of the group's OpenFlow 1.5 group_mod inside a bundle_add message as
-// ovs-ofctl writes it, in bytes.
+// WireLen returns the length of the group's OpenFlow 1.5 group_mod inside a bundle_add message, in bytes.
 func (g *Group) WireLen() int {
 	n := bundleHeader + 24
 	for i := range g.spec.Buckets {
@@ -48,39 +48,3 @@ func (g *Group) WireLen() int {
 
 // bundleHeader is the length of ofp_bundle_add_msg before the message that it carries.
 const bundleHeader = 16
-
-// wireLen is the length of the OXM fields. OVS sends registers in pairs, as OXM_OF_PKT_REG0 to 7.
-func (m Match) wireLen() int {
-	n := 0
-	for i, f := range m.fields {
-		if f.Field >= Reg0 && f.Field <= Reg15 {
-			n += m.pairLen(i)
-			continue
-		}
-		k := fieldBytes(f.Field)
-		switch {
-		case f.Field == InPort:
-			k = 4 // OXM_OF_IN_PORT
-		case !f.Exact():
-			k *= 2
-		}
-		n += 4 + k
-	}
-	return n
-}
-
-// pairLen is what the register that is field i of the match adds: all of its pair if it is the first of
-// the two that is matched.
-func (m Match) pairLen(i int) int {
-	f := m.fields[i]
-	other := func(k int) bool {
-		return k >= 0 && k < len(m.fields) && m.fields[k].Field >= Reg0 && m.fields[k].Field <= Reg15 && (m.fields[k].Field-Reg0)/2 == (f.Field-Reg0)/2
-	}
-	switch {
-	case other(i - 1):
-		return 0
-	case other(i+1) && f.Exact() && m.fields[i+1].Exact():
-		return 4 + 8
-	}
-	return 4 + 16
-}
