@@ -124,25 +124,17 @@ func (l *Loop) dispatchDatapath() {
 	l.run(datapath.StageHostAdd)
 }
 
-// order sorts the ops of a stage: made bottom-up (groups before the flows that use them), then
-// deleted top-down.
+// order sorts the ops of a stage: made bottom-up (groups before the flows that use them), then deleted
+// top-down; what is equal stays in the order in which it became pending.
 func order(ops []datapath.Op) {
-	slices.SortFunc(ops, func(a, b datapath.Op) int {
-		if a.Delete() != b.Delete() {
-			if a.Delete() {
-				return 1
-			}
-			return -1
+	place := func(op datapath.Op) int {
+		r := datapath.Rank(op.Key().Kind)
+		if op.Delete() {
+			return 1000 - r
 		}
-		ra, rb := datapath.Rank(a.Key().Kind), datapath.Rank(b.Key().Kind)
-		if a.Delete() {
-			ra, rb = rb, ra
-		}
-		if c := cmp.Compare(ra, rb); c != 0 {
-			return c
-		}
-		return a.Key().Compare(b.Key())
-	})
+		return r
+	}
+	slices.SortStableFunc(ops, func(a, b datapath.Op) int { return cmp.Compare(place(a), place(b)) })
 }
 
 // run applies the stage and those after it.

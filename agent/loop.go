@@ -61,7 +61,7 @@ type Loop struct {
 // Stats counts what the loop did, for metrics and benchmarks.
 type Stats struct {
 	Turns, Renders, Changes, Ops uint64
-	DirtyTimes                   map[string]int // since the last call of Unsettled
+	DirtyTimes                   map[string]int // since the last call of CountDirty
 }
 
 // quarantine keeps a refused unit out of Changes until its back-off ends.
@@ -315,6 +315,9 @@ func (l *Loop) Env() *tables.Env { return l.env }
 // Stats returns what was counted so far.
 func (l *Loop) Stats() Stats { return l.stats }
 
+// CountDirty begins a new count of how often units are dirty.
+func (l *Loop) CountDirty() { l.stats.DirtyTimes = map[string]int{} }
+
 // Idle reports whether there is nothing left to do for what was heard: every source has spoken, and
 // nothing is dirty, pending or in flight.
 func (l *Loop) Idle() bool {
@@ -324,6 +327,9 @@ func (l *Loop) Idle() bool {
 
 // Unsettled names the units that are dirty, pending or quarantined, with the reason, sorted.
 func (l *Loop) Unsettled() []string {
+	if l.dumped && l.change == nil && len(l.queues) == 0 && l.env.Store.PendingCount() == 0 {
+		return nil
+	}
 	var out []string
 	for _, kind := range slices.Sorted(maps.Keys(l.queues)) {
 		for _, u := range l.queues[kind] {

@@ -70,6 +70,7 @@ type Op struct {
 	// Units are the owners of the object, for errors and the journal; the first is the one that
 	// the object is rendered for.
 	Units []string
+	entry *entry // of the Store that the op came from
 }
 
 // Key returns the key of the object that the op changes.

@@ -18,7 +18,9 @@ import (
 type Store struct {
 	entries map[Key]*entry
 	units   map[string]*unit
-	pending map[Key]*entry
+	// first and last are the ends of the list of pending entries, in the order in which they became so.
+	first, last *entry
+	pending     int
 	// orphans are entries that a dump showed and no unit ever wanted: they are deleted only when
 	// ReleaseOrphans says that every source was heard.
 	orphans map[Key]*entry
@@ -47,6 +49,8 @@ type entry struct {
 	flight  bool // an op for the key is in a Change that has no result yet
 	orphan  bool // held back: no unit ever wanted it and not all sources were heard
 	pending bool
+	// prev and next are the neighbours in the list of pending entries.
+	prev, next *entry
 }
 
 type knownState uint8
@@ -68,7 +72,7 @@ type unit struct {
 // NewStore returns an empty Store: nothing wanted, nothing known to be there.
 func NewStore() *Store {
 	return &Store{
-		entries: map[Key]*entry{}, units: map[string]*unit{}, pending: map[Key]*entry{},
+		entries: map[Key]*entry{}, units: map[string]*unit{},
 		orphans: map[Key]*entry{}, realised: map[string]bool{},
 	}
 }
@@ -227,8 +231,7 @@ func (s *Store) settle(e *entry) {
 		p = false
 	}
 	if p && !e.pending {
-		e.pending = true
-		s.pending[e.key] = e
+		s.link(e)
 		for _, c := range e.cands {
 			c.unit.pending++
 		}
@@ -238,8 +241,9 @@ func (s *Store) settle(e *entry) {
 	}
 	if !p {
 		was := e.pending
-		e.pending = false
-		delete(s.pending, e.key)
+		if was {
+			s.unlink(e)
+		}
 		for _, c := range e.cands {
 			if was {
 				c.unit.pending--
@@ -262,6 +266,36 @@ func (s *Store) settle(e *entry) {
 	}
 }
 
+// link appends an entry to the list of pending ones.
+func (s *Store) link(e *entry) {
+	e.pending = true
+	s.pending++
+	e.prev, e.next = s.last, nil
+	if s.last == nil {
+		s.first = e
+	} else {
+		s.last.next = e
+	}
+	s.last = e
+}
+
+// unlink takes an entry out of the list of pending ones.
+func (s *Store) unlink(e *entry) {
+	e.pending = false
+	s.pending--
+	if e.prev == nil {
+		s.first = e.next
+	} else {
+		e.prev.next = e.next
+	}
+	if e.next == nil {
+		s.last = e.prev
+	} else {
+		e.next.prev = e.prev
+	}
+	e.prev, e.next = nil, nil
+}
+
 // check notes a unit that has nothing pending, and forgets one that wants nothing either.
 func (s *Store) check(u *unit) {
 	if u.pending > 0 {
@@ -272,6 +306,10 @@ func (s *Store) check(u *unit) {
 		delete(s.units, u.name)
 	}
 }
+
+// largeMap is from how many entries on an emptied map is replaced: a map keeps the size that it once had,
+// and clearing it costs that size.
+const largeMap = 4096
 
 // TakeRealised returns the units that came to have nothing pending since the last call, sorted.
 // A unit that was removed is named once its objects are gone.
@@ -285,7 +323,11 @@ func (s *Store) TakeRealised() []string {
 			names = append(names, n)
 		}
 	}
-	clear(s.realised)
+	if len(s.realised) >= largeMap {
+		s.realised = map[string]bool{}
+	} else {
+		clear(s.realised)
+	}
 	slices.Sort(names)
 	return names
 }
@@ -374,20 +416,15 @@ func (s *Store) Desired() []Object {
 	return objs
 }
 
-// Pending returns the ops that lead from known to wanted, in no order: those not in flight, not unknown,
-// and accepted by take (nil takes all). Who applies them sorts them.
+// Pending returns the ops that lead from known to wanted, in the order in which they became pending: those
+// not in flight, not unknown, and accepted by take (nil takes all).
 func (s *Store) Pending(take func(Op) bool) []Op {
 	var ops []Op
-	//determinism:ignore take and group only look, and the list is sorted
-	for _, e := range s.pending {
-		if e.flight || e.state == notKnown {
+	for e := s.first; e != nil; e = e.next {
+		if e.flight || e.state == notKnown || (e.known == nil && len(e.cands) == 0) {
 			continue
 		}
-		op := e.op()
-		if op.Old == nil && op.New == nil {
-			continue
-		}
-		if take == nil || take(op) {
+		if op := e.op(); take == nil || take(op) {
 			ops = append(ops, op)
 		}
 	}
@@ -395,7 +432,7 @@ func (s *Store) Pending(take func(Op) bool) []Op {
 }
 
 func (e *entry) op() Op {
-	op := Op{Old: e.known, New: e.want()}
+	op := Op{Old: e.known, New: e.want(), entry: e}
 	for _, c := range e.cands {
 		op.Units = append(op.Units, c.unit.name)
 	}
@@ -406,7 +443,7 @@ func (e *entry) op() Op {
 }
 
 // PendingCount returns the number of keys that are pending, in flight and unknown ones included.
-func (s *Store) PendingCount() int { return len(s.pending) }
+func (s *Store) PendingCount() int { return s.pending }
 
 // UnitPending reports whether the unit has a pending key of one of the kinds.
 func (s *Store) UnitPending(name string, kinds ...Kind) bool {
@@ -416,7 +453,7 @@ func (s *Store) UnitPending(name string, kinds ...Kind) bool {
 	}
 	for _, keys := range [2][]Key{u.keys, u.left} {
 		for _, k := range keys {
-			if slices.Contains(kinds, k.Kind) && s.pending[k] != nil {
+			if e := s.entries[k]; slices.Contains(kinds, k.Kind) && e != nil && e.pending {
 				return true
 			}
 		}
@@ -426,8 +463,7 @@ func (s *Store) UnitPending(name string, kinds ...Kind) bool {
 
 // Unknown reports whether any pending key of the kinds in group must be read back.
 func (s *Store) Unknown(group func(Kind) bool) bool {
-	//determinism:ignore group only looks
-	for _, e := range s.pending {
+	for e := s.first; e != nil; e = e.next {
 		if e.state == notKnown && group(e.key.Kind) {
 			return true
 		}
@@ -435,21 +471,17 @@ func (s *Store) Unknown(group func(Kind) bool) bool {
 	return false
 }
 
-// Depart marks the keys of ops as in flight.
+// Depart marks the keys of ops, which Pending returned, as in flight.
 func (s *Store) Depart(ops []Op) {
 	for _, op := range ops {
-		e := s.entries[op.Key()]
-		e.flight = true
+		op.entry.flight = true
 	}
 }
 
 // Arrive takes the results of ops that departed.
 func (s *Store) Arrive(ops []Op, results []OpResult) {
 	for i, op := range ops {
-		e := s.entries[op.Key()]
-		if e == nil {
-			continue
-		}
+		e := op.entry
 		e.flight = false
 		switch results[i].Outcome {
 		case Done:

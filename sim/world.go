@@ -209,7 +209,7 @@ func (w *World) Settle(within time.Duration) error { return w.SettleMany(within,
 func (w *World) SettleMany(within time.Duration, limit int) error {
 	for _, n := range w.nodeOrder {
 		if n.agent != nil {
-			clear(n.agent.loop.Stats().DirtyTimes)
+			n.agent.loop.CountDirty()
 		}
 	}
 	if err := w.queue.Settle(within, limit); err != nil {
