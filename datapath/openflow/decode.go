@@ -387,7 +387,8 @@ func (r *reader) port() PortInfo {
 	copy(p.MAC[:], e.take(6))
 	e.take(2)
 	p.Name, _, _ = strings.Cut(string(e.take(16)), "\x00")
-	p.Up = (e.u32()|e.u32())&down == 0
+	config, state := e.u32(), e.u32()
+	p.Up = (config|state)&down == 0
 	return p
 }
 

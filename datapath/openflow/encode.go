@@ -52,7 +52,7 @@ const (
 )
 
 // Command says what a mod message does with its object.
-type Command uint8
+type Command uint16
 
 // The commands. Put adds the object or replaces one with the same key; OpenFlow tells an added from a
 // changed group and meter, so for these Put is of a new one and Change of one that is there.
@@ -61,6 +61,9 @@ const (
 	Change
 	Delete
 )
+
+// PutOrChange puts a group whether it is there or not (an extension of OVS).
+const PutOrChange Command = 0x8000
 
 // BundleStep is a step of a bundle.
 type BundleStep uint16

@@ -249,10 +249,7 @@ func TestRepliesAreRead(t *testing.T) {
 }
 
 func TestBrokenMessagesAreErrors(t *testing.T) {
-	var all [][]byte
-	for _, b := range replies(t) {
-		all = append(all, b)
-	}
+	all := replies(t)
 	for _, l := range wireLines(t) {
 		all = append(all, l.bytes)
 	}

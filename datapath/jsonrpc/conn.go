@@ -1,0 +1,178 @@
+// Package jsonrpc is JSON-RPC 1.0 over a stream, as Open vSwitch's database (RFC 7047) and its control
+// sockets speak it.
+package jsonrpc
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+)
+
+// Conn is a connection. One goroutine reads; it calls the functions given to Go and New.
+type Conn struct {
+	c      net.Conn
+	notify func(method string, params json.RawMessage)
+
+	mu      sync.Mutex
+	next    uint64
+	pending map[uint64]func(json.RawMessage, error)
+	err     error // why the connection ended
+	done    chan struct{}
+}
+
+type message struct {
+	Method string          `json:"method,omitempty"`
+	Params json.RawMessage `json:"params,omitempty"`
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  json.RawMessage `json:"error,omitempty"`
+	ID     json.RawMessage `json:"id"`
+}
+
+// New speaks on an open connection. notify, if not nil, hears notifications of the other side. Echo
+// requests are answered.
+func New(c net.Conn, notify func(method string, params json.RawMessage)) *Conn {
+	conn := &Conn{c: c, notify: notify, pending: map[uint64]func(json.RawMessage, error){}, done: make(chan struct{})}
+	go conn.read()
+	return conn
+}
+
+// Go sends a request and returns; done is called once, with the result or with an error, from the reading
+// goroutine or, if the connection is down, at once.
+func (c *Conn) Go(method string, params any, done func(json.RawMessage, error)) {
+	p, err := json.Marshal(params)
+	if err != nil {
+		done(nil, fmt.Errorf("%s: %w", method, err))
+		return
+	}
+	c.mu.Lock()
+	if c.err != nil {
+		err := c.err
+		c.mu.Unlock()
+		done(nil, err)
+		return
+	}
+	c.next++
+	id := c.next
+	c.pending[id] = done
+	err = c.write(message{Method: method, Params: p, ID: json.RawMessage(fmt.Sprint(id))})
+	c.mu.Unlock()
+	if err != nil {
+		c.end(err)
+	}
+}
+
+// Call sends a request and waits for the result.
+func (c *Conn) Call(method string, params any) (json.RawMessage, error) {
+	type reply struct {
+		result json.RawMessage
+		err    error
+	}
+	ch := make(chan reply, 1)
+	c.Go(method, params, func(r json.RawMessage, err error) { ch <- reply{r, err} })
+	r := <-ch
+	return r.result, r.err
+}
+
+// Close ends the connection; requests without an answer get an error.
+func (c *Conn) Close() { c.end(net.ErrClosed) }
+
+// Done is closed when the connection has ended.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// Err returns why the connection ended, nil if it has not.
+func (c *Conn) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// write sends one message; the caller holds the lock.
+func (c *Conn) write(m message) error {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	_, err = c.c.Write(b)
+	return err
+}
+
+func (c *Conn) read() {
+	d := json.NewDecoder(bufio.NewReader(c.c))
+	for {
+		var m message
+		if err := d.Decode(&m); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = errors.New("the other side closed the connection")
+			}
+			c.end(err)
+			return
+		}
+		c.handle(m)
+	}
+}
+
+func (c *Conn) handle(m message) {
+	switch {
+	case m.Method == "echo":
+		c.mu.Lock()
+		err := c.write(message{Result: m.Params, Error: json.RawMessage("null"), ID: m.ID})
+		c.mu.Unlock()
+		if err != nil {
+			c.end(err)
+		}
+	case m.Method != "":
+		if c.notify != nil {
+			c.notify(m.Method, m.Params)
+		}
+	default:
+		var id uint64
+		if json.Unmarshal(m.ID, &id) != nil {
+			return
+		}
+		c.mu.Lock()
+		done := c.pending[id]
+		delete(c.pending, id)
+		c.mu.Unlock()
+		if done == nil {
+			return
+		}
+		if len(m.Error) > 0 && string(m.Error) != "null" {
+			done(nil, &Error{m.Error})
+			return
+		}
+		done(m.Result, nil)
+	}
+}
+
+func (c *Conn) end(err error) {
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
+		return
+	}
+	c.err = fmt.Errorf("%s: %w", c.c.RemoteAddr(), err)
+	pending := c.pending
+	c.pending = map[uint64]func(json.RawMessage, error){}
+	c.mu.Unlock()
+	c.c.Close()
+	for _, done := range pending {
+		done(nil, c.err)
+	}
+	close(c.done)
+}
+
+// Error is an error that the other side answered with.
+type Error struct{ Value json.RawMessage }
+
+// Error returns the text, without quotes if it is one.
+func (e *Error) Error() string {
+	var s string
+	if json.Unmarshal(e.Value, &s) == nil {
+		return s
+	}
+	return string(e.Value)
+}

@@ -1,0 +1,248 @@
+package ovs
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"towtank/datapath/openflow"
+)
+
+// Limits of the OpenFlow connection.
+const (
+	handshakeTimeout = 10 * time.Second
+	echoEvery        = 5 * time.Second
+	echoTimeout      = 15 * time.Second // a switch that says nothing for so long is given up
+	readBuffer       = 256 << 10
+)
+
+// channel is one OpenFlow connection. Its goroutine reads all the time, so that a switch that answers while
+// it is being written to never waits for us. Writers hold mu.
+type channel struct {
+	c         net.Conn
+	unsolicit func(openflow.Message) // packet-ins and port status, from the reading goroutine
+	calls     sync.Mutex             // held while a function that waited is called: never two at a time
+
+	mu      sync.Mutex
+	xid     uint32
+	waiting map[uint32]func(openflow.Message, error) // an answer may come in parts
+	err     error
+	drained bool // nobody waits any more, and nobody may
+	heard   time.Time
+	done    chan struct{}
+	buf     []byte
+}
+
+// errLost is the error of everything that was not answered when the connection ended.
+var errLost = errors.New("the OpenFlow connection was lost")
+
+// dialOpenFlow connects to a bridge's management socket and speaks the handshake.
+func dialOpenFlow(network, address string, unsolicited func(openflow.Message)) (*channel, error) {
+	c, err := net.DialTimeout(network, address, handshakeTimeout)
+	if err != nil {
+		return nil, fmt.Errorf("openflow: %w", err)
+	}
+	ch := &channel{c: c, unsolicit: unsolicited, waiting: map[uint32]func(openflow.Message, error){}, done: make(chan struct{}), heard: time.Now()}
+	r := bufio.NewReaderSize(c, readBuffer)
+	if err := ch.handshake(r); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("openflow: %s: %w", address, err)
+	}
+	go ch.read(r)
+	go ch.keepAlive()
+	return ch, nil
+}
+
+func (ch *channel) handshake(r *bufio.Reader) error {
+	deadline := time.Now().Add(handshakeTimeout)
+	if err := ch.c.SetDeadline(deadline); err != nil {
+		return err
+	}
+	b := openflow.AppendHello(nil, 1)
+	if _, err := ch.c.Write(b); err != nil {
+		return err
+	}
+	raw, err := readMessage(r)
+	if err != nil {
+		return err
+	}
+	h, m, err := openflow.Decode(raw)
+	if err != nil {
+		return err
+	}
+	if e, ok := m.(*openflow.Error); ok {
+		return fmt.Errorf("the switch refuses OpenFlow 1.5 (set protocols=OpenFlow15): %w", e)
+	}
+	if _, ok := m.(openflow.Hello); !ok || h.Version < openflow.Version {
+		return fmt.Errorf("the switch offers version byte %d, want %d: OpenFlow 1.5 (set protocols=OpenFlow15)", h.Version, openflow.Version)
+	}
+	ch.xid = 10
+	b = openflow.AppendSetConfig(b[:0], 2, 0xffff) // else OVS sends no packet-ins
+	b = openflow.AppendSetPacketInFormat(b, 3)
+	if _, err := ch.c.Write(b); err != nil {
+		return err
+	}
+	return ch.c.SetDeadline(time.Time{})
+}
+
+func readMessage(r *bufio.Reader) ([]byte, error) {
+	head, err := r.Peek(8)
+	if err != nil {
+		return nil, err
+	}
+	h, err := openflow.DecodeHeader(head)
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, h.Length)
+	_, err = io.ReadFull(r, b)
+	return b, err
+}
+
+func (ch *channel) read(r *bufio.Reader) {
+	defer ch.drain()
+	for {
+		raw, err := readMessage(r)
+		if err != nil {
+			ch.close(err)
+			return
+		}
+		h, m, err := openflow.Decode(raw)
+		if err != nil {
+			ch.close(err) // what follows cannot be trusted
+			return
+		}
+		ch.mu.Lock()
+		ch.heard = time.Now()
+		f := ch.waiting[h.XID]
+		ch.mu.Unlock()
+		switch m := m.(type) {
+		case openflow.EchoRequest:
+			_ = ch.send(func(b []byte) ([]byte, error) { return openflow.AppendEchoReply(b, h.XID, m.Data), nil })
+		case *openflow.PacketIn, openflow.PortStatus:
+			if ch.unsolicit != nil {
+				ch.unsolicit(m)
+			}
+		default:
+			if f != nil && m != nil {
+				ch.calls.Lock()
+				f(m, nil)
+				ch.calls.Unlock()
+			}
+		}
+	}
+}
+
+// drain tells everybody who waits that the connection ended.
+func (ch *channel) drain() {
+	ch.mu.Lock()
+	waiting, err := ch.waiting, ch.err
+	ch.waiting, ch.drained = map[uint32]func(openflow.Message, error){}, true
+	ch.mu.Unlock()
+	for _, f := range waiting {
+		ch.calls.Lock()
+		f(nil, err)
+		ch.calls.Unlock()
+	}
+	close(ch.done)
+}
+
+// keepAlive asks a silent switch whether it is there, and ends the connection of one that is not.
+func (ch *channel) keepAlive() {
+	t := time.NewTicker(echoEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ch.done:
+			return
+		case <-t.C:
+		}
+		ch.mu.Lock()
+		silent := time.Since(ch.heard)
+		ch.mu.Unlock()
+		if silent > echoTimeout {
+			ch.close(fmt.Errorf("no answer for %s", silent.Round(time.Second)))
+			return
+		}
+		if silent > echoEvery {
+			_ = ch.send(func(b []byte) ([]byte, error) { return openflow.AppendEchoRequest(b, 0), nil })
+		}
+	}
+}
+
+// newXIDs reserves n transaction ids.
+func (ch *channel) newXIDs(n int) uint32 {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	first := ch.xid
+	ch.xid += uint32(n)
+	return first
+}
+
+// wait has f called with every answer to the message, and with an error when the connection ends; never by
+// the caller's goroutine. It must be called before the message is sent; forget ends it.
+func (ch *channel) wait(xid uint32, f func(openflow.Message, error)) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if !ch.drained {
+		ch.waiting[xid] = f
+		return
+	}
+	err := ch.err
+	go func() {
+		ch.calls.Lock()
+		f(nil, err)
+		ch.calls.Unlock()
+	}()
+}
+
+func (ch *channel) forget(xid uint32) {
+	ch.mu.Lock()
+	delete(ch.waiting, xid)
+	ch.mu.Unlock()
+}
+
+// send writes what f appends. An error of f writes nothing and is returned; one of the connection ends it.
+func (ch *channel) send(f func([]byte) ([]byte, error)) error {
+	ch.mu.Lock()
+	if ch.err != nil {
+		defer ch.mu.Unlock()
+		return ch.err
+	}
+	b, err := f(ch.buf[:0])
+	ch.buf = b[:0]
+	if err != nil {
+		ch.mu.Unlock()
+		return err
+	}
+	_, err = ch.c.Write(b)
+	ch.mu.Unlock()
+	if err != nil {
+		ch.close(err)
+	}
+	return err
+}
+
+// close ends the connection; the reading goroutine tells those who wait.
+func (ch *channel) close(err error) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.err == nil {
+		ch.err = fmt.Errorf("%w: %w", errLost, err)
+		ch.c.Close()
+	}
+}
+
+// barrier has done called when the switch has done everything that was sent before.
+func (ch *channel) barrier(done func(error)) {
+	xid := ch.newXIDs(1)
+	ch.wait(xid, func(_ openflow.Message, err error) {
+		ch.forget(xid)
+		done(err)
+	})
+	_ = ch.send(func(b []byte) ([]byte, error) { return openflow.AppendBarrierRequest(b, xid), nil })
+}

@@ -1,0 +1,345 @@
+// Package ovs is datapath.Switch on a real Open vSwitch: one persistent OpenFlow connection and one to the
+// database for each bridge, and the control socket for what neither offers. It runs no ovs-* program.
+//
+//	caller's loop ──Apply──▶ Switch ──bundle──▶ channel (OpenFlow 1.5) ──▶ ovs-vswitchd
+//	      ▲                    ├─────ports───▶ ovsdb.Client (RFC 7047) ──▶ ovsdb-server
+//	      └─────── Post ◀──────┴─────dump────▶ unixctl.Client
+//
+// All goroutines are in here. Results and events reach the caller by Config.Post only.
+package ovs
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"towtank/datapath"
+	"towtank/datapath/openflow"
+	"towtank/datapath/ovsdb"
+	"towtank/datapath/unixctl"
+)
+
+// Config says where a bridge is and who hears of it.
+type Config struct {
+	Bridge   string
+	Database string // path of ovsdb-server's socket
+	OpenFlow string // path of the bridge's management socket, RUNDIR/BRIDGE.mgmt
+	Control  string // path of ovs-vswitchd's control socket
+
+	// Post runs a function in the caller's loop. Required.
+	Post func(func())
+	// Port, Disconnect and PacketIn hear of events, by Post; nil: nobody does. PacketIn is called from the
+	// reading goroutine, without Post: the refusal of packets does not enter the loop.
+	Port       func(datapath.PortEvent)
+	Disconnect func(datapath.DisconnectEvent)
+	PacketIn   func(*openflow.PacketIn)
+
+	// LearnedTables are tables in which all flows were learned: they are left out of Dump.
+	LearnedTables []uint8
+	// OurPort says whether a port is the caller's; nil: all are.
+	OurPort func(*ovsdb.Port) bool
+	// Neighbour returns the Ethernet address of a node's tunnel end, if the host knows it. nil: never.
+	Neighbour func(netip.Addr) (openflow.MAC, bool)
+	// NeighbourBridge is the bridge that tunnels leave by.
+	NeighbourBridge string
+	// RetryEvery is how long a lost connection waits before each attempt; 0: a second.
+	RetryEvery time.Duration
+}
+
+// Switch implements datapath.Switch.
+type Switch struct {
+	cfg  Config
+	quit chan struct{}
+
+	mu     sync.Mutex
+	of     *channel
+	db     *ovsdb.Client
+	ctl    *unixctl.Client
+	kind   string // datapath_type
+	closed bool
+}
+
+var errNotConnected = errors.New("not connected to Open vSwitch")
+
+// Connect connects to the bridge. A connection that is lost later is made again until Close.
+func Connect(cfg Config) (*Switch, error) {
+	s := &Switch{cfg: cfg, quit: make(chan struct{})}
+	if cfg.RetryEvery == 0 {
+		s.cfg.RetryEvery = time.Second
+	}
+	if err := s.connect(); err != nil {
+		return nil, err
+	}
+	go s.keep()
+	return s, nil
+}
+
+// connect makes all three connections.
+func (s *Switch) connect() error {
+	db, err := ovsdb.Dial("unix", s.cfg.Database, s.cfg.Bridge, func(e datapath.PortEvent) {
+		if s.cfg.Port != nil {
+			s.cfg.Post(func() { s.cfg.Port(e) })
+		}
+	})
+	if err != nil {
+		return err
+	}
+	of, err := dialOpenFlow("unix", s.cfg.OpenFlow, func(m openflow.Message) {
+		if in, ok := m.(*openflow.PacketIn); ok && s.cfg.PacketIn != nil {
+			s.cfg.PacketIn(in)
+		}
+	})
+	if err != nil {
+		db.Close()
+		return err
+	}
+	ctl, err := unixctl.Dial(s.cfg.Control)
+	if err != nil {
+		db.Close()
+		of.close(err)
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		db.Close()
+		of.close(errNotConnected)
+		ctl.Close()
+		return errNotConnected
+	}
+	s.db, s.of, s.ctl = db, of, ctl
+	if s.kind = db.DatapathType(); s.kind == "" {
+		s.kind = "system"
+	}
+	return nil
+}
+
+// keep makes lost connections again. Any of the three that is lost takes the others with it: what was under
+// way is then not known, on any of them.
+func (s *Switch) keep() {
+	for {
+		s.mu.Lock()
+		of, db, ctl := s.of, s.db, s.ctl
+		s.mu.Unlock()
+		select {
+		case <-s.quit:
+			return
+		case <-of.done:
+		case <-db.Done():
+		case <-ctl.Done():
+		}
+		s.drop()
+		s.disconnected(datapath.DisconnectEvent{})
+		for {
+			select {
+			case <-s.quit:
+				return
+			case <-time.After(s.cfg.RetryEvery):
+			}
+			if s.connect() == nil {
+				break
+			}
+		}
+		s.mu.Lock()
+		of = s.of
+		s.mu.Unlock()
+		of.dumpTables(func(t Tables, err error) {
+			if err == nil {
+				s.disconnected(datapath.DisconnectEvent{Connected: true, Restarted: !slices.ContainsFunc(t.Flows, func(f *openflow.Flow) bool { return f.Cookie() != 0 })})
+			}
+		})
+	}
+}
+
+func (s *Switch) disconnected(e datapath.DisconnectEvent) {
+	if s.cfg.Disconnect != nil {
+		s.cfg.Post(func() { s.cfg.Disconnect(e) })
+	}
+}
+
+// drop closes the connections.
+func (s *Switch) drop() {
+	s.mu.Lock()
+	of, db, ctl := s.of, s.db, s.ctl
+	s.of, s.db, s.ctl = nil, nil, nil
+	s.mu.Unlock()
+	if of != nil {
+		of.close(errors.New("given up"))
+		db.Close()
+		ctl.Close()
+	}
+}
+
+// Close ends the connections for good. No event is posted after it but those that are under way.
+func (s *Switch) Close() {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return
+	}
+	s.closed = true
+	s.mu.Unlock()
+	close(s.quit)
+	s.drop()
+}
+
+func (s *Switch) conns() (*channel, *ovsdb.Client, *unixctl.Client, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of == nil {
+		return nil, nil, nil, errNotConnected
+	}
+	return s.of, s.db, s.ctl, nil
+}
+
+// Features implements datapath.Switch. The dummy datapath is the userspace one.
+func (s *Switch) Features() datapath.Features {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kind == "system" {
+		return datapath.Features{Datapath: "system"}
+	}
+	return datapath.Features{Datapath: "netdev"}
+}
+
+// Apply implements datapath.Switch.
+func (s *Switch) Apply(stage datapath.Stage, ops []datapath.Op, done func([]datapath.OpResult)) {
+	answer := func(r []datapath.OpResult) { s.cfg.Post(func() { done(r) }) }
+	of, db, _, err := s.conns()
+	if err != nil {
+		answer(datapath.AllResults(len(ops), datapath.Unknown, err))
+		return
+	}
+	switch stage {
+	case datapath.StagePortAdd, datapath.StagePortDelete:
+		db.Apply(ops, answer)
+	case datapath.StageMeterAdd, datapath.StageMeterDelete:
+		of.applyMeters(ops, answer)
+	case datapath.StageBundle:
+		of.applyBundle(ops, answer)
+	default:
+		answer(datapath.AllResults(len(ops), datapath.Refused, fmt.Errorf("stage %s is not one of the switch", stage)))
+	}
+}
+
+// Dump implements datapath.Switch.
+func (s *Switch) Dump(done func([]datapath.Object, error)) {
+	s.DumpAll(func(t Tables, ports []*ovsdb.Port, err error) {
+		if err != nil {
+			done(nil, err)
+			return
+		}
+		done(s.ours(t, ports), nil)
+	})
+}
+
+// ours returns the objects that are the caller's, sorted by key.
+func (s *Switch) ours(t Tables, ports []*ovsdb.Port) []datapath.Object {
+	var list []datapath.Object
+	for _, f := range t.Flows {
+		if f.Cookie() != 0 && !slices.Contains(s.cfg.LearnedTables, f.Table()) {
+			list = append(list, f)
+		}
+	}
+	for _, g := range t.Groups {
+		list = append(list, g)
+	}
+	for _, m := range t.Meters {
+		list = append(list, m)
+	}
+	for _, p := range ports {
+		if s.cfg.OurPort == nil || s.cfg.OurPort(p) {
+			list = append(list, p)
+		}
+	}
+	slices.SortFunc(list, func(a, b datapath.Object) int { return a.Key().Compare(b.Key()) })
+	return list
+}
+
+// DumpAll returns everything on the bridge: learned flows and what is somebody else's as well.
+func (s *Switch) DumpAll(done func(Tables, []*ovsdb.Port, error)) {
+	of, db, _, err := s.conns()
+	if err != nil {
+		s.cfg.Post(func() { done(Tables{}, nil, err) })
+		return
+	}
+	of.dumpTables(func(t Tables, err error) {
+		ports := db.Ports()
+		s.cfg.Post(func() { done(t, ports, err) })
+	})
+}
+
+// FlushConntrack implements datapath.Switch: on the OpenFlow connection, so that it comes after the bundles
+// before it.
+func (s *Switch) FlushConntrack(tuples []datapath.Tuple, done func(error)) {
+	answer := func(err error) { s.cfg.Post(func() { done(err) }) }
+	of, _, _, err := s.conns()
+	if err != nil {
+		answer(err)
+		return
+	}
+	of.flush(tuples, answer)
+}
+
+// DumpConntrack implements datapath.Switch.
+func (s *Switch) DumpConntrack(zones []uint16, done func([]datapath.ConntrackEntry, error)) {
+	_, _, ctl, err := s.conns()
+	if err != nil {
+		s.cfg.Post(func() { done(nil, err) })
+		return
+	}
+	go func() {
+		var all []datapath.ConntrackEntry
+		for _, z := range zones {
+			entries, err := ctl.DumpConntrack(z)
+			if err != nil {
+				s.cfg.Post(func() { done(nil, err) })
+				return
+			}
+			all = append(all, entries...)
+		}
+		s.cfg.Post(func() { done(all, nil) })
+	}()
+}
+
+// ResolveTunnel implements datapath.Switch: it tells OVS the Ethernet addresses that the host knows. A peer
+// that the host does not know yet is an error.
+func (s *Switch) ResolveTunnel(peers []netip.Addr, done func(error)) {
+	_, _, ctl, err := s.conns()
+	if err != nil {
+		s.cfg.Post(func() { done(err) })
+		return
+	}
+	go func() {
+		var all error
+		for _, a := range peers {
+			var mac openflow.MAC
+			known := false
+			if s.cfg.Neighbour != nil {
+				mac, known = s.cfg.Neighbour(a)
+			}
+			if !known {
+				all = errors.Join(all, fmt.Errorf("tunnel neighbour %s is not known to the host", a))
+				continue
+			}
+			_, err := ctl.Call("tnl/neigh/set", s.cfg.NeighbourBridge, a.String(), mac.String())
+			all = errors.Join(all, err)
+		}
+		s.cfg.Post(func() { done(all) })
+	}()
+}
+
+// PacketOut has the switch pass a frame through actions as if it came from inPort.
+func (s *Switch) PacketOut(inPort uint32, actions []openflow.Action, frame []byte) error {
+	of, _, _, err := s.conns()
+	if err != nil {
+		return err
+	}
+	xid := of.newXIDs(1)
+	return of.send(func(b []byte) ([]byte, error) { return openflow.AppendPacketOut(b, xid, inPort, actions, frame) })
+}
+
+func addrPort(a netip.Addr) netip.AddrPort { return netip.AddrPortFrom(a, 0) }

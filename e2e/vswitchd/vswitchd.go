@@ -1,0 +1,256 @@
+// Package vswitchd runs an Open vSwitch of its own: ovsdb-server and ovs-vswitchd with the dummy datapath in a
+// directory of their own, as any user and beside any other that runs. Time is virtual once it is stopped.
+package vswitchd
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"towtank/datapath/jsonrpc"
+	"towtank/datapath/ovsdb"
+	"towtank/datapath/unixctl"
+)
+
+// maxSocketPath is the longest path of a unix socket (unix(7)).
+const maxSocketPath = 107
+
+// startTimeout is how long the processes may take until they listen.
+const startTimeout = 20 * time.Second
+
+// schemas are where distributions put the database's schema.
+var schemas = []string{"/usr/share/openvswitch/vswitch.ovsschema", "/usr/local/share/openvswitch/vswitch.ovsschema"}
+
+// Server is a running pair of processes.
+type Server struct {
+	dir         string
+	db, switchd *exec.Cmd
+	ctl         *unixctl.Client
+}
+
+// Available says what is missing on this machine, nil if nothing is.
+func Available() error {
+	for _, p := range []string{"ovsdb-tool", "ovsdb-server", "ovs-vswitchd"} {
+		if _, err := program(p); err != nil {
+			return err
+		}
+	}
+	_, err := schema()
+	return err
+}
+
+// program finds a program, in sbin too: it is not in the PATH of every user.
+func program(name string) (string, error) {
+	if p, err := exec.LookPath(name); err == nil {
+		return p, nil
+	}
+	for _, d := range []string{"/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin", "/usr/lib/openvswitch-switch"} {
+		if p := filepath.Join(d, name); syscall.Access(p, 1) == nil {
+			return p, nil
+		}
+	}
+	return "", fmt.Errorf("%s is not installed (Debian: openvswitch-switch)", name)
+}
+
+func schema() (string, error) {
+	for _, p := range schemas {
+		if _, err := os.Stat(p); err == nil {
+			return p, nil
+		}
+	}
+	return "", fmt.Errorf("%s is not there (Debian: openvswitch-common)", schemas[0])
+}
+
+// Start starts the processes in a new directory. Close removes it.
+func Start() (*Server, error) {
+	dir, err := os.MkdirTemp("", "tt")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{dir: dir}
+	if n := len(s.path("ovs-vswitchd.ctl")) + 20; n > maxSocketPath {
+		os.RemoveAll(dir)
+		return nil, fmt.Errorf("%s: the sockets' paths would have about %d bytes, at most %d are allowed: set TMPDIR to a shorter one", dir, n, maxSocketPath)
+	}
+	if err := s.start(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Server) path(name string) string { return filepath.Join(s.dir, name) }
+
+// Database returns the path of the database's socket.
+func (s *Server) Database() string { return s.path("db.sock") }
+
+// OpenFlow returns the path of a bridge's management socket.
+func (s *Server) OpenFlow(bridge string) string { return s.path(bridge + ".mgmt") }
+
+// Control returns the path of ovs-vswitchd's control socket.
+func (s *Server) Control() string { return s.path("ovs-vswitchd.ctl") }
+
+// Socket returns the path of a socket in the directory of the processes.
+func (s *Server) Socket(name string) string { return s.path(name) }
+
+// PID returns the process id of ovs-vswitchd.
+func (s *Server) PID() int { return s.switchd.Process.Pid }
+
+func (s *Server) start() error {
+	sch, err := schema()
+	if err != nil {
+		return err
+	}
+	tool, err := program("ovsdb-tool")
+	if err != nil {
+		return err
+	}
+	create := exec.Command(tool, "create", s.path("conf.db"), sch)
+	create.Env = s.env()
+	if out, err := create.CombinedOutput(); err != nil {
+		return fmt.Errorf("ovsdb-tool create: %w: %s", err, out)
+	}
+	if s.db, err = s.run("ovsdb-server", s.path("conf.db"), "--remote=punix:"+s.Database(), "--unixctl="+s.path("ovsdb-server.ctl")); err != nil {
+		return err
+	}
+	conn, err := s.dial(s.db, s.Database())
+	if err != nil {
+		return err
+	}
+	rpc := jsonrpc.New(conn, nil)
+	defer rpc.Close()
+	if _, err := rpc.Call("transact", []any{ovsdb.Database, map[string]any{"op": "insert", "table": "Open_vSwitch", "row": map[string]any{}}}); err != nil {
+		return fmt.Errorf("ovsdb-server: %w", err)
+	}
+	return s.startSwitch()
+}
+
+func (s *Server) startSwitch() (err error) {
+	if s.switchd, err = s.run("ovs-vswitchd", "unix:"+s.Database(), "--enable-dummy", "--disable-system", "--unixctl="+s.Control()); err != nil {
+		return err
+	}
+	conn, err := s.dial(s.switchd, s.Control())
+	if err != nil {
+		return err
+	}
+	conn.Close()
+	s.ctl, err = unixctl.Dial(s.Control())
+	return err
+}
+
+func (s *Server) env() []string {
+	return append(os.Environ(), "OVS_RUNDIR="+s.dir, "OVS_DBDIR="+s.dir, "OVS_LOGDIR="+s.dir, "OVS_SYSCONFDIR="+s.dir)
+}
+
+// run starts a program that ends with us, whatever way that is.
+func (s *Server) run(name string, args ...string) (*exec.Cmd, error) {
+	p, err := program(name)
+	if err != nil {
+		return nil, err
+	}
+	c := exec.Command(p, append(args, "-vconsole:emer", "-vsyslog:off", "-vfile:warn", "--log-file="+s.path(name+".log"), "--no-chdir")...)
+	c.Env = s.env()
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true} // a Ctrl-C is for us alone
+	if err := c.Start(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return c, nil
+}
+
+// dial connects to a socket as soon as the process listens.
+func (s *Server) dial(c *exec.Cmd, path string) (net.Conn, error) {
+	for end := time.Now().Add(startTimeout); ; time.Sleep(2 * time.Millisecond) {
+		conn, err := net.Dial("unix", path)
+		if err == nil {
+			return conn, nil
+		}
+		if exited(c) || time.Now().After(end) {
+			log, _ := os.ReadFile(s.path(filepath.Base(c.Path) + ".log"))
+			return nil, fmt.Errorf("%s does not listen on %s: %w\n%s", filepath.Base(c.Path), path, err, log)
+		}
+	}
+}
+
+// exited reports whether the process has ended, without waiting for it.
+func exited(c *exec.Cmd) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.Process.Pid))
+	if err != nil {
+		return errors.Is(err, os.ErrNotExist)
+	}
+	_, after, _ := strings.Cut(string(stat), ") ")
+	return strings.HasPrefix(after, "Z")
+}
+
+// Call runs a command of ovs-vswitchd's control socket.
+func (s *Server) Call(command string, args ...string) (string, error) {
+	return s.ctl.Call(command, args...)
+}
+
+// AddBridge makes a bridge on the dummy datapath that forwards nothing by itself.
+func (s *Server) AddBridge(name string, other map[string]string) error {
+	conn, err := net.Dial("unix", s.Database())
+	if err != nil {
+		return err
+	}
+	rpc := jsonrpc.New(conn, nil)
+	defer rpc.Close()
+	pairs := [][2]string{}
+	for k, v := range other {
+		pairs = append(pairs, [2]string{k, v})
+	}
+	raw, err := rpc.Call("transact", []any{
+		ovsdb.Database,
+		map[string]any{"op": "insert", "table": "Interface", "row": map[string]any{"name": name, "type": "internal"}, "uuid-name": "i"},
+		map[string]any{"op": "insert", "table": "Port", "row": map[string]any{"name": name, "interfaces": []any{"named-uuid", "i"}}, "uuid-name": "p"},
+		map[string]any{"op": "insert", "table": "Bridge", "uuid-name": "b", "row": map[string]any{
+			"name": name, "datapath_type": "dummy", "fail_mode": "secure", "ports": []any{"named-uuid", "p"},
+			"protocols": []any{"set", []any{"OpenFlow15"}}, "other_config": []any{"map", pairs},
+		}},
+		map[string]any{"op": "mutate", "table": "Open_vSwitch", "where": []any{}, "mutations": []any{[]any{"bridges", "insert", []any{"set", []any{[]any{"named-uuid", "b"}}}}}},
+	})
+	if err != nil {
+		return fmt.Errorf("add bridge %s: %w", name, err)
+	}
+	if strings.Contains(string(raw), `"error"`) {
+		return fmt.Errorf("add bridge %s: %s", name, raw)
+	}
+	mgmt, err := s.dial(s.switchd, s.OpenFlow(name))
+	if err != nil {
+		return err
+	}
+	return mgmt.Close()
+}
+
+// Kill kills ovs-vswitchd (SIGKILL); StartAgain starts it.
+func (s *Server) Kill() error {
+	s.ctl.Close()
+	err := s.switchd.Process.Kill()
+	_ = s.switchd.Wait()
+	return err
+}
+
+// StartAgain starts ovs-vswitchd after Kill.
+func (s *Server) StartAgain() error {
+	os.Remove(s.Control())
+	return s.startSwitch()
+}
+
+// Close ends the processes and removes the directory.
+func (s *Server) Close() {
+	if s.ctl != nil {
+		s.ctl.Close()
+	}
+	for _, c := range []*exec.Cmd{s.switchd, s.db} {
+		if c != nil && c.Process != nil {
+			_ = c.Process.Kill()
+			_ = c.Wait()
+		}
+	}
+	os.RemoveAll(s.dir)
+}
