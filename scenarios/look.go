@@ -212,7 +212,7 @@ func (r *Runner) lastWrites(n *sim.Node, seam string, match func([]string) bool)
 	var b strings.Builder
 	shown := 0
 	for _, e := range n.MarkedJournal() {
-		if sim.SeamOf(e.Class) != seam || (match != nil && !match(e.Units)) {
+		if sim.SeamOf(e.Class) != seam || (match != nil && !match(e.Units) && !match(e.About)) {
 			continue
 		}
 		if shown++; shown > 5 {

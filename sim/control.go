@@ -223,7 +223,7 @@ func (w *World) Mark() {
 func (n *Node) Writes(match func(units []string) bool) map[string]int {
 	out := map[string]int{"switch": 0, "host": 0, "api": 0, "packet-in": n.packetIns}
 	for _, e := range n.journal[n.marked:] {
-		if s := seamOf(e.Class); s != "" && (match == nil || match(e.Units)) {
+		if s := seamOf(e.Class); s != "" && (match == nil || match(e.Units) || match(e.About)) {
 			out[s]++
 		}
 	}

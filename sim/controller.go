@@ -15,7 +15,7 @@ var controllerKinds = []kube.Kind{kube.KindEgress, kube.KindExternalIPPool}
 // Controller returns the machine that the pool allocation runs on: a node without a network.
 func (w *World) Controller() *Node {
 	if w.control == nil {
-		w.control = &Node{world: w, name: ControllerName, up: true, ovsUp: true}
+		w.control = &Node{world: w, name: ControllerName, up: true, ovsUp: true, about: map[string][]string{}}
 	}
 	return w.control
 }

@@ -128,6 +128,9 @@ type Entry struct {
 	At    time.Time
 	Class string
 	Units []string
+	// About are the Kubernetes objects of those units whose names don't say it, such as pod/NS/NAME of a
+	// sandbox: those of now, and those of the unit's last effect, which a deletion undoes.
+	About []string
 	Text  string
 	Fault FaultMode
 }
@@ -261,7 +264,7 @@ func (n *Node) hit(class string) FaultMode {
 // record writes an effect to the journal and the log.
 func (n *Node) record(e *effect, mode FaultMode) {
 	n.effects++
-	n.journal = append(n.journal, Entry{At: n.world.queue.Now(), Class: e.class, Units: e.units, Text: e.text, Fault: mode})
+	n.journal = append(n.journal, Entry{At: n.world.queue.Now(), Class: e.class, Units: e.units, About: n.aboutUnits(e.units), Text: e.text, Fault: mode})
 	line := e.class
 	if len(e.units) > 0 {
 		line += " [" + strings.Join(e.units, " ") + "]"
@@ -273,6 +276,28 @@ func (n *Node) record(e *effect, mode FaultMode) {
 		line += " " + e.text
 	}
 	n.world.log.Add(n.world.queue.Now(), "effect", n.name, line)
+}
+
+// aboutUnits returns what units are about now and were at their last effect.
+func (n *Node) aboutUnits(units []string) []string {
+	var out []string
+	for _, u := range units {
+		switch kind, _, _ := cutUnit(u); kind {
+		case "sandbox", "egressip", "podegress":
+		default:
+			continue
+		}
+		last := n.about[u]
+		out = append(out, last...)
+		if n.agent == nil || n.agent.loop == nil {
+			continue
+		}
+		if now := n.agent.loop.About(u); len(now) > 0 && !slices.Equal(now, last) {
+			n.about[u] = now
+			out = append(out, now...)
+		}
+	}
+	return out
 }
 
 // unitsOf returns the units of ops, each once, sorted.

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"towtank/agent/tables"
 	"towtank/datapath"
 	"towtank/sim/kube"
 )
@@ -102,7 +101,8 @@ func (w *World) DumpText(n *Node, what string) string {
 	return b.String()
 }
 
-// UnitBelongs reports whether a unit of an agent is one of an object: pod, service, egress or node.
+// UnitBelongs reports whether a unit of an agent, or what it is about, is one of an object: pod, service,
+// egress or node.
 func UnitBelongs(unit, kind, namespace, name string) bool {
 	k, rest, _ := cutUnit(unit)
 	switch kind {
@@ -111,9 +111,9 @@ func UnitBelongs(unit, kind, namespace, name string) bool {
 	case "node":
 		return k == "node" && rest == name
 	case "pod":
-		return k == "podegress" && rest == namespace+"/"+name
+		return (k == "podegress" || k == "pod") && rest == namespace+"/"+name
 	case "egress":
-		return k == "status" && rest == name
+		return (k == "status" || k == "egress") && rest == name
 	}
 	return false
 }
@@ -131,7 +131,7 @@ func (n *Node) ObjectsOf(match func(unit string) bool) []datapath.Object {
 	seen := map[datapath.Key]bool{}
 	var out []datapath.Object
 	for _, u := range env.Store.Units() {
-		if !match(u) && !n.matchesSandbox(env.Tables, u, match) {
+		if !match(u) && !slices.ContainsFunc(n.agent.loop.About(u), match) {
 			continue
 		}
 		for _, o := range env.Store.Objects(u) {
@@ -142,12 +142,6 @@ func (n *Node) ObjectsOf(match func(unit string) bool) []datapath.Object {
 		}
 	}
 	return out
-}
-
-// matchesSandbox reports whether a sandbox unit belongs to a Pod that is asked for.
-func (n *Node) matchesSandbox(t *tables.Tables, unit string, match func(string) bool) bool {
-	s := t.Sandboxes[unit]
-	return s != nil && match("podegress/"+s.PodKey())
 }
 
 // Dump returns all objects of ours on a node.

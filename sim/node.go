@@ -43,8 +43,9 @@ type Node struct {
 
 	effects   int
 	journal   []Entry
-	marked    int // length of the journal at the last mark
-	packetIns int // since the last mark
+	marked    int                 // length of the journal at the last mark
+	about     map[string][]string // what a unit was about at its last effect
+	packetIns int                 // since the last mark
 	refusals  int
 	downTimer interface{ Stop() }
 	hand      int // see HandVersion
@@ -112,7 +113,7 @@ func (w *World) addNode(name string, v4, v6 netip.Addr) (*Node, error) {
 		return nil, fmt.Errorf("node %s exists", name)
 	}
 	k := len(w.nodeOrder) + 1
-	n := &Node{world: w, name: name, index: k, up: true, ovsUp: true}
+	n := &Node{world: w, name: name, index: k, up: true, ovsUp: true, about: map[string][]string{}}
 	if w.opts.V4 {
 		if n.v4 = v4; !v4.IsValid() {
 			n.v4 = addressOf(10, k, false)

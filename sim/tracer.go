@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"strings"
+
 	"towtank/agent/pipeline"
 	"towtank/sim/packet"
 )
@@ -63,7 +65,7 @@ func (w *World) setTracers(t packet.Tracer) {
 
 // Owner returns the unit that a flow with the cookie on a node belongs to, "" if it is not ours.
 func (n *Node) Owner(cookie uint64) string {
-	if cookie == 0 || n.agent == nil {
+	if cookie == 0 || n.agent == nil || n.agent.loop == nil {
 		return ""
 	}
 	kinds := map[string]uint64{
@@ -108,9 +110,26 @@ func (n *Node) describe(unit string) string {
 	case "node":
 		return "Node " + rest
 	case "egressip":
+		if of := egressesOf(n.agent.loop.About(unit)); of != "" {
+			return "Egress " + of + " (" + rest + ")"
+		}
 		return "Egress IP " + rest
 	case "podegress":
+		if of := egressesOf(n.agent.loop.About(unit)); of != "" {
+			return "Egress " + of + " of Pod " + rest
+		}
 		return "Egress of Pod " + rest
 	}
 	return unit
+}
+
+// egressesOf returns the names of the Egresses in what a unit is about.
+func egressesOf(about []string) string {
+	var names []string
+	for _, a := range about {
+		if kind, name, _ := cutUnit(a); kind == "egress" {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
 }

@@ -2,6 +2,8 @@ package egress
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 
 	"towtank/agent/apis/crd/v1beta1"
 	"towtank/agent/pipeline"
@@ -68,13 +70,23 @@ func (e *Egress) effective(key string, v6 bool) (*v1beta1.Egress, netip.Addr, bo
 	return nil, netip.Addr{}, false
 }
 
-// EffectiveFor returns the name and address of the Egress that decides a Pod's source, for queries.
-func (e *Egress) EffectiveFor(pod string, v6 bool) (name string, ip netip.Addr, ok bool) {
-	eg, ip, ok := e.effective(pod, v6)
-	if !ok {
-		return "", netip.Addr{}, false
+// About returns the names of the Egresses for which a unit is there, sorted: those with the address of an
+// Egress IP, and those that decide a Pod's source.
+func (e *Egress) About(unit string) []string {
+	var out []string
+	if text, ok := strings.CutPrefix(unit, "egressip/"); ok {
+		if ip, err := netip.ParseAddr(text); err == nil {
+			out = slices.Clone(e.holders[ip])
+		}
+	} else if pod, ok := strings.CutPrefix(unit, "podegress/"); ok {
+		for _, v6 := range []bool{false, true} {
+			if eg, _, ok := e.effective(pod, v6); ok {
+				out = append(out, eg.Name)
+			}
+		}
 	}
-	return eg.Name, ip, true
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // realisedPod flushes kernel connections without an end of their own (all but TCP) of a Pod whose
