@@ -78,6 +78,9 @@ func (w *World) AddNetwork(name string, cidr netip.Prefix, vlan int) error {
 	for _, x := range w.extOrder {
 		w.routeTo(x.ns, w.nets[name])
 	}
+	if ns := w.traffic.endpointNS; ns != nil && w.traffic.given > 0 {
+		w.routeTo(ns, w.nets[name])
+	}
 	return nil
 }
 

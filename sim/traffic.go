@@ -3,9 +3,11 @@ package sim
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"towtank/sim/fabric"
 	"towtank/sim/host"
 	"towtank/sim/kube"
 	"towtank/sim/packet"
@@ -113,6 +115,10 @@ func (t *traffic) server(name string, proto uint8, port uint16) host.Handler {
 func (t *traffic) left(from string, p *packet.Packet) {
 	f := t.cur
 	if f == nil || p.Trace != f.id {
+		return
+	}
+	// What a router only passes on left the node before it.
+	if t.w.nets[strings.TrimSuffix(from, fabric.VLANPort)] != nil {
 		return
 	}
 	switch {
@@ -442,6 +448,9 @@ func (t *traffic) endpoints(namespace, service string, count int, on []*Node) er
 			}
 			list = append(list, kube.SliceEndpoint{IP: a, Node: on[i%len(on)].name})
 		}
+	}
+	if t.given == 0 && count > 0 {
+		w.routes(t.endpointNS) // a gateway is reachable only once there is an address
 	}
 	t.given += count
 	for _, p := range svc.Spec.Ports {

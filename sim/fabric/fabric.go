@@ -293,6 +293,9 @@ func (f *Fabric) output(from, to *port, vlan uint16, p *packet.Packet) {
 	})
 }
 
+// VLANPort is what the name of a router's port on its VLAN ends in.
+const VLANPort = "-vlan"
+
 // Network makes the router of a VLAN network: a port named name on the native network with the addresses
 // native, and one on the VLAN (name-vlan) with the first address of each prefix. It forwards between
 // them, and answers ARP on the native side for the addresses of the VLAN.
@@ -305,7 +308,7 @@ func (f *Fabric) Network(name string, prefixes []netip.Prefix, vlan uint16, nati
 	if err := f.Attach(name, 0, ns, "native"); err != nil {
 		return nil, fmt.Errorf("network %s: %w", name, err)
 	}
-	if err := f.Attach(name+"-vlan", vlan, ns, "vlan"); err != nil {
+	if err := f.Attach(name+VLANPort, vlan, ns, "vlan"); err != nil {
 		return nil, fmt.Errorf("network %s: %w", name, err)
 	}
 	for _, a := range native {
