@@ -144,11 +144,24 @@ func (r *Runner) addresses(a lang.Address) ([]netip.Addr, error) {
 		if err != nil {
 			return nil, err
 		}
+		// What answered a Service may also be a node's process, an external host, or one of `endpoints`.
+		if name, ok := strings.CutPrefix(key, "node/"); ok {
+			return both(w.Node(name).Transport), nil
+		}
+		if x := w.External(key); x != nil {
+			return both(x.Addr), nil
+		}
+		if ip, err := netip.ParseAddr(key); err == nil {
+			return []netip.Addr{ip}, nil
+		}
 		s, err := w.PodSource(key)
 		if err != nil {
 			return nil, errCall{err}
 		}
 		out := both(s.Addr)
+		if len(out) == 0 {
+			out = r.statusAddresses(key)
+		}
 		if len(out) == 0 {
 			return nil, fmt.Errorf("pod %s has no address", key)
 		}
@@ -311,4 +324,24 @@ func (r *Runner) servicePort(to lang.Target) (uint16, string, error) {
 		return to.Port, p, nil
 	}
 	return 0, "", callErrorf("Service %s/%s has %d ports: name one of them", svc.Namespace, svc.Name, len(svc.Spec.Ports))
+}
+
+// statusAddresses returns the addresses in the status of a Pod that does not run.
+func (r *Runner) statusAddresses(key string) []netip.Addr {
+	namespace, name, _ := strings.Cut(key, "/")
+	o, err := r.World.Kube.Get(kube.KindPod, namespace, name)
+	if err != nil {
+		return nil
+	}
+	pod, ok := o.(*corev1.Pod)
+	if !ok {
+		return nil
+	}
+	var out []netip.Addr
+	for _, p := range pod.Status.PodIPs {
+		if ip, err := netip.ParseAddr(p.IP); err == nil {
+			out = append(out, ip)
+		}
+	}
+	return out
 }
