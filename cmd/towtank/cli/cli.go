@@ -62,12 +62,18 @@ type terminal struct {
 // Main runs the command line and returns the exit status.
 func Main(args []string, in io.Reader, out, errw io.Writer) int {
 	t := &terminal{in: in, out: out, err: errw, color: isTerminal(out) && os.Getenv("NO_COLOR") == "", live: isTerminal(errw)}
+	result := &output{w: out}
+	t.out = result
 	root := newRoot(t)
 	root.SetArgs(withoutArrow(args))
 	root.SetIn(in)
-	root.SetOut(out)
+	root.SetOut(result)
 	root.SetErr(errw)
 	err := root.Execute()
+	if result.err != nil && (err == nil || !strings.Contains(err.Error(), result.err.Error())) {
+		// What could not be told is no result, whatever it was.
+		err = &status{exitWrong, fmt.Errorf("writing results: %w", result.err)}
+	}
 	if err == nil {
 		return exitOK
 	}
@@ -79,6 +85,22 @@ func Main(args []string, in io.Reader, out, errw io.Writer) int {
 		fmt.Fprintln(errw, s.err)
 	}
 	return s.code
+}
+
+// output remembers that it could not be written to: who only looks at the exit status must not take an
+// account that nobody got for a success.
+type output struct {
+	w   io.Writer
+	err error
+}
+
+// Write implements io.Writer.
+func (o *output) Write(b []byte) (int, error) {
+	n, err := o.w.Write(b)
+	if err != nil && o.err == nil {
+		o.err = err
+	}
+	return n, err
 }
 
 // isTerminal reports whether w is a character device.

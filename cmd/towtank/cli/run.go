@@ -115,7 +115,7 @@ func (t *terminal) run(o *runOptions, args []string) error {
 		<-x.done
 		p.clear()
 		if _, err := x.text.WriteTo(t.out); err != nil {
-			return &status{exitCannot, fmt.Errorf("writing results: %w", err)}
+			return &status{exitWrong, fmt.Errorf("writing results: %w", err)}
 		}
 		for _, err := range []error{x.wrong, x.fault} {
 			if err != nil {
