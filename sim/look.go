@@ -166,3 +166,11 @@ func (w *World) SetEndpoints(namespace, service string, count int, on []*Node) e
 
 // Kinds returns what an agent watches.
 func Kinds() []kube.Kind { return slices.Clone(agentKinds) }
+
+// Desired returns what the node's agent wants on it, sorted by key.
+func (n *Node) Desired() []datapath.Object {
+	if n.agent == nil || n.agent.loop == nil {
+		return nil
+	}
+	return n.agent.loop.Env().Store.Desired()
+}
