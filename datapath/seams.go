@@ -67,6 +67,8 @@ type Host interface {
 	Announce(a []Announcement, done func(error))
 	// FlushConntrack deletes the entries of the kernel's conntrack that a tuple selects (zone 0).
 	FlushConntrack(tuples []Tuple, done func(error))
+	// DumpConntrack returns the entries of the kernel's conntrack (zone 0).
+	DumpConntrack(done func([]ConntrackEntry, error))
 	// Check compares what cannot be dumped (the container side of a link) with the object, and
 	// returns what differs.
 	Check(o Object, done func(error))

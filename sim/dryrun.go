@@ -111,6 +111,11 @@ type dryHost struct{ *dry }
 // Dump implements datapath.Host.
 func (d dryHost) Dump(done func([]datapath.Object, error)) { d.later(func() { done(d.host, nil) }) }
 
+// DumpConntrack implements datapath.Host.
+func (d dryHost) DumpConntrack(done func([]datapath.ConntrackEntry, error)) {
+	d.later(func() { done(nil, nil) })
+}
+
 // Announce implements datapath.Host.
 func (d dryHost) Announce(_ []datapath.Announcement, done func(error)) {
 	d.later(func() { done(nil) })

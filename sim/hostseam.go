@@ -99,6 +99,15 @@ func (h hostSeam) FlushConntrack(tuples []datapath.Tuple, done func(error)) {
 	})
 }
 
+// DumpConntrack implements datapath.Host.
+func (h hostSeam) DumpConntrack(done func([]datapath.ConntrackEntry, error)) {
+	n := h.p.node
+	h.p.read("host", "dump conntrack", func() func() {
+		entries := n.ns.DumpConntrack()
+		return func() { done(entries, nil) }
+	})
+}
+
 // Check implements datapath.Host.
 func (h hostSeam) Check(o datapath.Object, done func(error)) {
 	n := h.p.node

@@ -25,16 +25,47 @@ const dsrIdleSeconds = 300
 // HasDSR reports whether load-balancer addresses are served by direct server return: it needs tunnels.
 func (n *Node) HasDSR() bool { return n.Cfg.LoadBalancerMode == "dsr" && n.Cfg.HasTunnel() }
 
-// dsrFrontend adds the ways into an address for clients outside: from the gateway, the endpoint's node
-// is picked; from the tunnel, another node did that already, and one of our own endpoints is picked.
-func (s *Service) dsrFrontend(l *List, c uint64, match []of.Term, to func(group uint32) []of.Action) {
+// dsrFrontend adds what remembers where a connection to an address goes. It is forgotten as affinity is.
+func (s *Service) dsrFrontend(l *List, c uint64, base []of.Term, f *Frontend) {
+	eth, src, dst := uint64(of.EthTypeIPv4), of.IPSrc, of.IPDst
+	if s.V6 {
+		eth, src, dst = uint64(of.EthTypeIPv6), of.IPv6Src, of.IPv6Dst
+	}
+	flow(l, c, TableDSR, 200, append(terms(regDSRKnown.Is(0)), base...),
+		of.Learn{
+			Table: TableAffinity, Priority: 210, IdleTimeout: dsrIdleSeconds, Cookie: s.learnCookie("dsr", f), DeleteLearned: true,
+			Specs: []of.LearnSpec{
+				of.LearnMatchValue(of.EthType.All(), eth),
+				of.LearnMatchValue(of.IPProto.All(), uint64(s.Proto)),
+				of.LearnMatchValue(regSource, fromGateway),
+				of.LearnMatch(src),
+				of.LearnMatch(dst),
+				of.LearnMatch(of.SrcPortField(s.Proto)),
+				of.LearnMatch(of.DstPortField(s.Proto)),
+				of.LearnLoadFrom(regPort, regPort),
+				of.LearnLoadFrom(s.regEndpoint().All(), s.regEndpoint().All()),
+				of.LearnLoadFrom(regService, regService),
+				of.LearnLoad(regLB, lbSelected),
+				of.LearnLoad(regRouted, 1),
+				of.LearnLoad(regExternal, 1),
+				of.LearnLoad(regDSR, 1),
+				of.LearnLoad(regDSRKnown, 1),
+			},
+		},
+		regDSRKnown.Set(1), of.Resubmit(TableDSR))
+}
+
+// dsrEntry adds the ways into an address for clients outside: from the gateway, the endpoint's node is
+// picked; from the tunnel, another node did that already, and one of our own endpoints is picked.
+func (s *Service) dsrEntry(l *List, c uint64, match []of.Term, to func(group uint32) []of.Action) {
 	with := func(t ...of.Term) []of.Term { return append(match[:len(match):len(match)], t...) }
 	flow(l, c, TableServiceLB, 205, with(regSource.Is(fromGateway), regFromLocal.Is(0)), append([]of.Action{regDSR.Set(1)}, to(s.ClusterGroup)...)...)
-	if s.LocalOnlyElsewhere {
+	if s.NodeGroup == 0 {
+		// The other node was not told yet that the last endpoint here is gone.
 		flow(l, c, TableServiceLB, 210, with(regSource.Is(fromTunnel)))
 		return
 	}
-	flow(l, c, TableServiceLB, 210, with(regSource.Is(fromTunnel)), to(s.LocalGroup)...)
+	flow(l, c, TableServiceLB, 210, with(regSource.Is(fromTunnel)), to(s.NodeGroup)...)
 }
 
 // dsrEndpoint adds the way to an endpoint of another node.
@@ -42,40 +73,11 @@ func (s *Service) dsrEndpoint(l *List, c, group uint64, b Backend) {
 	flow(l, c, TableEndpointDNAT, 205, append(s.picked(group, b), regDSR.Is(1)), of.Goto(TableDSR))
 }
 
-// dsrStatic adds what remembers where a connection goes, and the way back for endpoints without tunnel.
+// dsrStatic adds the way back for endpoints that no tunnel leads to.
 func (n *Node) dsrStatic(l *List, c uint64, v6 bool) {
-	if !n.HasDSR() {
-		return
+	if n.HasDSR() {
+		flow(l, c, TableDSR, 0, terms(of.IPFamily(v6)), regDSR.Set(0), of.Resubmit(TableEndpointDNAT))
 	}
-	eth, src, dst, endpoint := uint64(of.EthTypeIPv4), of.IPSrc, of.IPDst, regEndpoint4
-	if v6 {
-		eth, src, dst, endpoint = uint64(of.EthTypeIPv6), of.IPv6Src, of.IPv6Dst, regEndpoint6
-	}
-	for _, proto := range []uint8{of.ProtoTCP, of.ProtoUDP, of.ProtoSCTP} {
-		flow(l, c, TableDSR, 200, terms(of.L4(v6, proto), regDSRKnown.Is(0)),
-			of.Learn{
-				Table: TableAffinity, Priority: 210, IdleTimeout: dsrIdleSeconds, Cookie: Cookie(CookieHost, "dsr"), DeleteLearned: true,
-				Specs: []of.LearnSpec{
-					of.LearnMatchValue(of.EthType.All(), eth),
-					of.LearnMatchValue(of.IPProto.All(), uint64(proto)),
-					of.LearnMatchValue(regSource, fromGateway),
-					of.LearnMatch(src),
-					of.LearnMatch(dst),
-					of.LearnMatch(of.SrcPortField(proto)),
-					of.LearnMatch(of.DstPortField(proto)),
-					of.LearnLoadFrom(regPort, regPort),
-					of.LearnLoadFrom(endpoint, endpoint),
-					of.LearnLoadFrom(regService, regService),
-					of.LearnLoad(regLB, lbSelected),
-					of.LearnLoad(regRouted, 1),
-					of.LearnLoad(regExternal, 1),
-					of.LearnLoad(regDSR, 1),
-					of.LearnLoad(regDSRKnown, 1),
-				},
-			},
-			regDSRKnown.Set(1), of.Resubmit(TableDSR))
-	}
-	flow(l, c, TableDSR, 0, terms(of.IPFamily(v6)), regDSR.Set(0), of.Resubmit(TableEndpointDNAT))
 }
 
 // dsrPeer adds the way to endpoints of a peer. The host took one from the TTL already.

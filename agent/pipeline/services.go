@@ -34,14 +34,16 @@ type Service struct {
 	Unit  string
 	Proto uint8
 	V6    bool
-	// ClusterGroup and LocalGroup are the groups of the two policies; 0: not needed.
-	ClusterGroup, LocalGroup uint32
+	// ClusterGroup and LocalGroup are the groups of the two policies; NodeGroup has the endpoints of the
+	// cluster group that are on this node, for direct server return. 0: not needed.
+	ClusterGroup, LocalGroup, NodeGroup uint32
 	// SubGroups gives the id of the i-th part of a group that is too large for one message.
 	SubGroups func(group uint32, i int) uint32
 	// AffinitySeconds is how long a client keeps its endpoint, 0 to 65535; 0: no affinity.
 	AffinitySeconds uint16
 	Frontends       []Frontend
-	Cluster, Local  []Backend
+	// Cluster, Local and Node are the endpoints of the groups.
+	Cluster, Local, Node []Backend
 	// LocalOnlyElsewhere is set if there are endpoints, but none for the Local policy: drop.
 	LocalOnlyElsewhere bool
 }
@@ -61,7 +63,7 @@ func (n *Node) ServiceFlows(l *List, s *Service) {
 	for _, g := range []struct {
 		id       uint32
 		backends []Backend
-	}{{s.ClusterGroup, s.Cluster}, {s.LocalGroup, s.Local}} {
+	}{{s.ClusterGroup, s.Cluster}, {s.LocalGroup, s.Local}, {s.NodeGroup, s.Node}} {
 		if g.id == 0 {
 			continue
 		}
@@ -137,12 +139,15 @@ func (s *Service) frontend(l *List, c uint64, f *Frontend) {
 			flow(l, c, TableServiceLB, 200, match, to(s.LocalGroup)...)
 		}
 		if f.DSR {
-			s.dsrFrontend(l, c, match, to)
+			s.dsrEntry(l, c, match, to)
 		}
 		if f.Local && f.External {
 			// Clients inside the cluster are not subject to the external policy.
 			flow(l, c, TableServiceLB, 210, append(match[:len(match):len(match)], regFromLocal.Is(1)), to(s.ClusterGroup)...)
 		}
+	}
+	if f.DSR {
+		s.dsrFrontend(l, c, base, f)
 	}
 	if s.AffinitySeconds > 0 {
 		flow(l, c, TableServiceLB, 190, append(terms(regLB.Is(lbLearn)), base...), s.learn(f), regLB.Set(lbSelected), of.Goto(TableEndpointDNAT))
@@ -156,7 +161,6 @@ func (s *Service) frontend(l *List, c uint64, f *Frontend) {
 // last flow goes that learns with this cookie, so it goes with the address, and when the policy or the
 // clients that may come change.
 func (s *Service) learn(f *Frontend) of.Action {
-	c := Cookie(CookieService, fmt.Sprintf("%s %s:%d %t %v", s.Unit, f.Addr, f.Port, f.Local, f.Sources))
 	eth := uint64(of.EthTypeIPv4)
 	src, dst := of.IPSrc, of.IPDst
 	if s.V6 {
@@ -184,8 +188,13 @@ func (s *Service) learn(f *Frontend) of.Action {
 	}
 	return of.Learn{
 		Table: TableAffinity, Priority: 200, HardTimeout: s.AffinitySeconds,
-		Cookie: c, DeleteLearned: true, Specs: specs,
+		Cookie: s.learnCookie("affinity", f), DeleteLearned: true, Specs: specs,
 	}
+}
+
+// learnCookie returns the cookie of what is learned for a frontend.
+func (s *Service) learnCookie(what string, f *Frontend) uint64 {
+	return Cookie(CookieService, fmt.Sprintf("%s %s %s:%d %t %v", what, s.Unit, f.Addr, f.Port, f.Local, f.Sources))
 }
 
 // group adds a select group over the endpoints, in two levels if one message cannot hold them.

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"towtank/agent/pipeline"
 	"towtank/agent/tables"
 )
 
@@ -171,14 +172,11 @@ func filter(in []Endpoint, keep func(*Endpoint) bool) []Endpoint {
 	return out
 }
 
-// union merges sorted lists without duplicates.
-func union(lists ...[]Endpoint) []Endpoint {
-	var out []Endpoint
-	for _, l := range lists {
-		out = append(out, l...)
-	}
-	sortEndpoints(out)
-	return slices.CompactFunc(out, func(a, b Endpoint) bool { return a.AddrPort == b.AddrPort })
+// unionOf merges sorted lists without duplicates.
+func unionOf(lists ...[]pipeline.Backend) []pipeline.Backend {
+	out := slices.Concat(lists...)
+	slices.SortFunc(out, func(a, b pipeline.Backend) int { return a.AddrPort.Compare(b.AddrPort) })
+	return slices.CompactFunc(out, func(a, b pipeline.Backend) bool { return a.AddrPort == b.AddrPort })
 }
 
 func deref[T any](p *T) T {

@@ -3,7 +3,9 @@ package services
 import (
 	"net/netip"
 	"slices"
+	"time"
 
+	"towtank/agent/edge"
 	"towtank/agent/pipeline"
 	"towtank/agent/tables"
 	"towtank/datapath"
@@ -21,6 +23,38 @@ type flusher struct {
 	rendered, applied map[string]*allowed
 	synced            bool // entries that existed before this process were looked at
 	dumping           bool
+	again             bool // and once more when this dump is done
+	started           bool // they were looked at when nothing old was left on the switch
+
+	switchRetry, kernelRetry retry
+}
+
+// retry is when a flush that failed is followed by a look at what is there.
+type retry struct {
+	delay   time.Duration
+	waiting bool
+}
+
+// Back-off of flushes that fail.
+const (
+	retryMin = time.Second
+	retryMax = time.Minute
+)
+
+// retry looks at what is there after a failed flush: what became of it is not known.
+func (f *flusher) retry(r *retry, err error, look func()) {
+	switch {
+	case err == nil:
+		r.delay = 0
+	case !r.waiting:
+		r.delay = min(max(2*r.delay, retryMin), retryMax)
+		r.waiting = true
+		f.env.Log.Error(err, "Conntrack was not flushed", "retry", r.delay)
+		f.env.Clock.AfterFunc(r.delay, edge.Work, func() {
+			r.waiting = false
+			look()
+		})
+	}
 }
 
 // allowed is which backends connections to the frontends of a Service port may have.
@@ -131,13 +165,51 @@ func (f *flusher) flushKernel(old, cur *allowed) {
 			}
 		}
 	}
-	if len(tuples) > 0 {
-		f.env.Host.FlushConntrack(tuples, func(err error) {
-			if err != nil {
-				f.env.Log.Error(err, "The kernel's conntrack was not flushed")
-			}
-		})
+	f.flushHost(tuples)
+}
+
+func (f *flusher) flushHost(tuples []datapath.Tuple) {
+	if len(tuples) == 0 {
+		return
 	}
+	f.env.Decide("services/flush-kernel")
+	f.env.Host.FlushConntrack(tuples, func(err error) {
+		f.retry(&f.kernelRetry, err, f.resyncHost)
+	})
+}
+
+// resyncHost looks at all entries of the kernel. Stale are those that translate what is no NodePort any
+// more, and those that do not translate what is one.
+func (f *flusher) resyncHost() {
+	f.env.Host.DumpConntrack(func(entries []datapath.ConntrackEntry, err error) {
+		if err != nil {
+			f.env.Log.Error(err, "The kernel's conntrack could not be read")
+			return
+		}
+		type key struct {
+			proto    uint8
+			frontend netip.AddrPort
+		}
+		served := map[key]bool{}
+		for _, set := range []map[string]*allowed{f.applied, f.rendered} {
+			for _, a := range set {
+				if a == nil {
+					continue
+				}
+				for _, fr := range a.nodePorts {
+					served[key{a.proto, fr}] = true
+				}
+			}
+		}
+		var tuples []datapath.Tuple
+		for _, e := range entries {
+			translated := isStandIn(e.ReplySrc.Addr())
+			if e.Proto != openflow.ProtoTCP && served[key{e.Proto, e.OrigDst}] != translated && (translated || e.ReplySrc == e.OrigDst) {
+				tuples = append(tuples, datapath.Tuple{Proto: e.Proto, Frontend: e.OrigDst, Backend: e.ReplySrc})
+			}
+		}
+		f.flushHost(tuples)
+	})
 }
 
 func (f *flusher) flush(tuples []datapath.Tuple) {
@@ -146,10 +218,7 @@ func (f *flusher) flush(tuples []datapath.Tuple) {
 	}
 	f.env.Decide("services/flush")
 	f.env.Switch.FlushConntrack(tuples, func(err error) {
-		if err != nil {
-			// What became of the flush is not known: look at what is there.
-			f.resync()
-		}
+		f.retry(&f.switchRetry, err, f.resync)
 	})
 }
 
@@ -158,9 +227,10 @@ func (f *flusher) flush(tuples []datapath.Tuple) {
 func (f *flusher) resync() {
 	f.synced = true
 	if f.dumping {
+		f.again = true
 		return
 	}
-	f.dumping = true
+	f.dumping, f.again = true, false
 	var zones []uint16
 	for _, v6 := range f.env.Cfg.Families() {
 		zones = append(zones, pipeline.ServiceZone(v6))
@@ -173,7 +243,27 @@ func (f *flusher) resync() {
 			return
 		}
 		f.flush(f.stale(entries))
+		if f.again {
+			f.resync()
+		}
 	})
+}
+
+// advance looks at what is there at the start: once everything was rendered, and again once nothing is
+// left on the switch of what was there before and is wanted no more, because it made entries until then.
+func (f *flusher) advance() {
+	if f.started {
+		return
+	}
+	if !f.synced && !f.dumping {
+		f.resync()
+		f.resyncHost()
+	}
+	if f.env.Store.PendingCount() == 0 && len(f.env.Store.Orphans()) == 0 {
+		f.started = true
+		f.resync()
+		f.resyncHost()
+	}
 }
 
 func (f *flusher) stale(entries []datapath.ConntrackEntry) []datapath.Tuple {

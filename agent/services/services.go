@@ -311,9 +311,10 @@ func (s *Services) build(unit string, svc *corev1.Service, port *corev1.ServiceP
 	externalLocal := svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 	s.frontends(sp, svc, port, internalLocal, externalLocal)
 
-	needLocal, needCluster := false, false
+	needLocal, needCluster, dsr := false, false, false
 	for _, f := range sp.Frontends {
-		needLocal = needLocal || f.Local || f.DSR
+		needLocal = needLocal || f.Local
+		dsr = dsr || f.DSR
 		needCluster = needCluster || !f.Local || f.External
 	}
 	cookie := pipeline.Cookie(pipeline.CookieService, unit)
@@ -330,7 +331,13 @@ func (s *Services) build(unit string, svc *corev1.Service, port *corev1.ServiceP
 	} else {
 		s.env.Groups.Free(unit, "local")
 	}
-	sp.usable = backends(union(sel.Cluster, sel.Local))
+	if here := filter(sel.Cluster, func(e *Endpoint) bool { return e.Local }); dsr && len(here) > 0 {
+		sp.NodeGroup = s.env.Groups.ID(unit, "node", cookie)
+		sp.Node = backends(here)
+	} else {
+		s.env.Groups.Free(unit, "node")
+	}
+	sp.usable = unionOf(sp.Cluster, sp.Local)
 	sp.SubGroups = func(group uint32, i int) uint32 {
 		return s.env.Groups.ID(unit, fmt.Sprintf("%d/%d", group, i), cookie)
 	}
@@ -472,6 +479,19 @@ func (s *Services) Realised(unit string) {
 		s.env.Groups.FreeUnit(unit)
 	}
 	s.stale.realised(unit)
+}
+
+// Advance is called at the end of every turn of the loop.
+func (s *Services) Advance() {
+	if s.stale.started || !s.env.Restored() || !s.Ready("svcport") {
+		return
+	}
+	for key := range s.units {
+		if slices.ContainsFunc(s.units[key], func(u string) bool { return !s.env.IsClean(u) }) {
+			return
+		}
+	}
+	s.stale.advance()
 }
 
 // Refused implements tables.Concern.

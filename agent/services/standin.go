@@ -68,3 +68,9 @@ func (s *standIns) keep(dump []datapath.Object) {
 		}
 	}
 }
+
+// isStandIn reports whether the host translates to the address: for NodePorts, or for an external address
+// of the node.
+func isStandIn(a netip.Addr) bool {
+	return a == pipeline.NodePortVIP(a.Is6()) || standIn4.Contains(a) || standIn6.Contains(a)
+}
