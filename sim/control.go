@@ -81,6 +81,12 @@ func (w *World) ovsUp(n *Node) {
 	n.ovsUp = true
 	n.sw.Start()
 	n.internalDevices()
+	// A new connection brings the ports there are: an agent that started meanwhile does not know them.
+	for _, st := range n.sw.Ports() {
+		if st.OFPort != 0 && st.Port != nil {
+			n.tell("port", datapath.PortEvent{Name: st.Name, OFPort: st.OFPort, Up: st.Up})
+		}
+	}
 	n.tell("connected", datapath.DisconnectEvent{Connected: true, Restarted: true})
 }
 

@@ -32,6 +32,6 @@ func (w *World) startController() {
 	})
 	p.handle, p.stop = c.Handle, c.Stop
 	n.agent = p
-	w.queue.Hold(p.lane, false)
+	p.unhold()
 	p.post("start", func() { p.watch() })
 }

@@ -217,7 +217,9 @@ func (p *proc) happen(e *effect) {
 	case Conflict:
 		post(func() { e.refuse(errConflict, false) })
 	case Timeout, LostReply:
+		n.unanswered++
 		w.queue.After(timeoutAfter, edge.Work, n.name+"/"+e.lane, "timeout "+e.class, func() {
+			n.unanswered--
 			if !p.dead {
 				post(func() { e.refuse(errTimeout, true) })
 			}

@@ -49,7 +49,9 @@ type Node struct {
 	refusals  int
 	downTimer interface{ Stop() }
 	hand      int // see HandVersion
-	lives     int // see Life
+	// unanswered is how many effects wait for an answer that a fault has swallowed.
+	unanswered int
+	lives      int // see Life
 }
 
 // Name returns the node's name.
@@ -326,8 +328,12 @@ func (n *Node) unsettled() error {
 	return nil
 }
 
-// faulted reports whether a fault of the node is not spent.
+// faulted reports whether a fault of the node is not spent, or its agent still waits for an answer that a
+// fault has swallowed.
 func (n *Node) faulted() bool {
+	if n.unanswered > 0 {
+		return true
+	}
 	for _, f := range n.faults {
 		if !f.spent() {
 			return true

@@ -50,7 +50,7 @@ func (w *World) startAgent(n *Node) {
 	p.loop, p.handle, p.stop = loop, loop.Handle, loop.Stop
 	n.agent = p
 	n.lives++
-	w.queue.Hold(p.lane, false)
+	p.unhold()
 	w.disturbed()
 	p.post("start", func() {
 		loop.Start()
@@ -58,6 +58,15 @@ func (w *World) startAgent(n *Node) {
 		p.watch()
 	})
 	w.gossip.start(n)
+}
+
+// unhold lets the lanes of a process run: an earlier life may have ended while it was paused.
+func (p *proc) unhold() {
+	q := p.node.world.queue
+	q.Hold(p.lane, false)
+	for _, k := range p.kinds {
+		q.Hold(p.watchLane(k), false)
+	}
 }
 
 // newProc returns a process that does nothing yet.

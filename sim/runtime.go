@@ -382,7 +382,7 @@ func (c *containers) connectionLost(p *proc) {
 func (c *containers) nodeDown(n *Node) {
 	for _, id := range slices.Sorted(maps.Keys(c.byID)) {
 		s := c.byID[id]
-		if s.node != n.name {
+		if s.node != n.name || s.ns == nil { // nil: lost in an earlier power-off, and not removed since
 			continue
 		}
 		s.ns.Close()

@@ -76,6 +76,12 @@ func (n *Node) Idle() bool {
 	return n.agent != nil && !n.agent.dead && n.agent.loop != nil && n.agent.loop.Idle()
 }
 
+// Heard reports whether the node's agent has heard every source: before that, what is on the node is
+// what an earlier life of it was told.
+func (n *Node) Heard() bool {
+	return n.agent != nil && !n.agent.dead && n.agent.loop != nil && n.agent.loop.Ready()
+}
+
 // AgentRuns reports whether the node's agent runs and is not paused.
 func (n *Node) AgentRuns() bool { return n.up && n.agent != nil && !n.agent.dead && !n.agent.paused }
 
@@ -149,6 +155,10 @@ func (w *World) ClearLoss() { w.fabric.ClearLoss() }
 // Exchange is the connection whose packet is under way.
 type Exchange struct {
 	Src, Dialled netip.Addr // the client's own address, and the one that it sends to
+	SrcPort      uint16
+	From         *Source
+	// Peek is set for a probe that is to leave no trace.
+	Peek bool
 	// Answered is set once the receiver got the packet: what is under way is the answer.
 	Answered bool
 }
@@ -160,7 +170,7 @@ func (w *World) Exchange(p *packet.Packet) (Exchange, bool) {
 	if f == nil || p.Trace == 0 || p.Trace != f.id {
 		return Exchange{}, false
 	}
-	return Exchange{Src: f.src, Dialled: f.dialled, Answered: f.reached}, true
+	return Exchange{Src: f.src, Dialled: f.dialled, SrcPort: f.sport, From: f.from, Peek: w.peek != nil, Answered: f.reached}, true
 }
 
 // RunningPods returns the Pods that have a network of their own and whose ADD was answered, sorted by

@@ -90,6 +90,8 @@ type flight struct {
 	answered bool
 	// src is the client's own address, dialled the one that it sends to.
 	src, dialled netip.Addr
+	sport        uint16
+	from         *Source
 	// switched is set once it left a switch.
 	switched bool
 }
@@ -273,7 +275,7 @@ func (c *Conn) exchange(p *packet.Packet) {
 	var r Result
 	c.answer = nil
 	prev := t.cur
-	t.cur = &flight{id: id, result: &r, src: c.src, dialled: c.flow.To}
+	t.cur = &flight{id: id, result: &r, from: c.flow.From, src: c.src, sport: c.sport, dialled: c.flow.To}
 	if c.flow.HTTP {
 		p.Payload = "GET /healthz"
 	}

@@ -118,8 +118,9 @@ func (n *Node) staticFamily(l *List, c uint64, v6 bool) {
 			flow(l, c, TableEgressMark, 210, terms(ip, of.Dst(p)), regDest.Set(toGateway), of.Goto(TableL2Forwarding))
 		}
 	}
-	// What came by tunnel to leave here, but not to an Egress IP of this node, does not leave.
-	flow(l, c, TableEgressMark, 190, terms(ip, newConn, regSource.Is(fromTunnel)))
+	// What came by tunnel to leave here, but not to an Egress IP of this node, does not leave: neither a
+	// new connection nor one that another node began with its Egress IP.
+	flow(l, c, TableEgressMark, 190, terms(ip, regSource.Is(fromTunnel)))
 
 	flow(l, c, TableDecTTL, 210, terms(ip, regSource.Is(fromGateway)), of.Goto(TableSNATMark)) // the host took one already
 	flow(l, c, TableDecTTL, 200, terms(ip), of.DecTTL(), of.Goto(TableSNATMark))

@@ -100,7 +100,8 @@ func TestForeignObjectChanged(t *testing.T) {
 	if _, err := w.Node("n1").Netns().Exec("ip route del 203.0.113.0/24"); err != nil {
 		t.Fatal(err)
 	}
-	advance(t, w, time.Minute)
+	pod(t, w, "p", "n1", nil) // something for the agent to do
+	settle(t, w)
 	fails(t, c.AfterSettle(), 2, "n1", "gone: route 203.0.113.0/24")
 }
 

@@ -43,22 +43,29 @@ type Checker struct {
 	pending   []Result // found between two calls
 	trace     uint64   // of the exchange that sent is about
 	sent      []sent
+	departed  map[podFamily]*departed
 }
 
 // seen is what the checker remembers of a node.
 type seen struct {
-	dry     imprint // as of the last dry restart
+	state   imprint // as of the last comparison
+	dry     cause   // as of the last dry restart
 	foreign []string
 	hand    int
-	known   bool // foreign and hand are set
+	known   bool // state, foreign and hand are set
 	effects int  // as of the last step
+	facts   int  // events of links, addresses and ports that the agent heard of
 }
 
-// imprint tells whether anything happened to a node that a restart of its agent could see.
-type imprint struct {
-	life, effects, hand int
-	version             uint64
-	alive               string
+// imprint tells whether anything happened to a node that could have changed what is on it, or what its
+// agent knows to be on it.
+type imprint struct{ life, effects, hand, facts, pending int }
+
+// cause tells whether anything happened that could make a restart of the agent write something.
+type cause struct {
+	imprint
+	version uint64
+	alive   string
 }
 
 // moment tells whether anything happened in the world.
@@ -72,6 +79,7 @@ type moment struct {
 func New(w *sim.World) *Checker {
 	c := &Checker{
 		w: w, opts: optionsOf(w), nodes: map[string]*seen{}, histories: map[string]*history{}, badFrames: map[badFrame]bool{},
+		departed: map[podFamily]*departed{},
 	}
 	w.OnFrame, w.BeforeTold = c.frame, c.beforeTold
 	return c

@@ -115,6 +115,8 @@ func settle(t testing.TB, w *sim.World) {
 	}
 }
 
+func replace(s string, pairs ...string) string { return strings.NewReplacer(pairs...).Replace(s) }
+
 func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 

@@ -30,13 +30,22 @@ func (c *Checker) frame(from string, p *packet.Packet) {
 	if c.forwarded(n, p) {
 		return
 	}
+	if p.Inner == nil {
+		switch first, is := c.left(p); {
+		case is == moved && !isUnroutable(p.Src):
+			return
+		case is == known && first != p.Src:
+			c.badFrame(n, fmt.Sprintf("an established connection changed its address from %s", first), p)
+			return
+		}
+	}
 	if p.Inner == nil || p.IsICMPError() {
 		if why := c.outside(n, p); why != "" {
 			c.badFrame(n, why, p)
 		}
 		return
 	}
-	if p.Src != n.Transport(p.Src.Is6()) {
+	if p.Src != n.Transport(p.Src.Is6()) && !(c.isTransport(p.Src) && p.TTL < sentTTL) {
 		c.badFrame(n, "a tunnel packet has another source than the node's transport address", p)
 		return
 	}
@@ -70,6 +79,9 @@ type sent struct {
 	node *sim.Node
 	src  netip.Addr
 }
+
+// sentTTL is with which TTL nodes send tunnel packets; those with less were sent by another node.
+const sentTTL = 64
 
 func isUnroutable(a netip.Addr) bool {
 	for _, p := range unroutable {
@@ -105,6 +117,8 @@ func (c *Checker) outside(n *sim.Node, p *packet.Packet) string {
 		return ""
 	case !known, c.mayHave(n, p.Src):
 		return "" // nobody's exchange: what the kernel makes by itself
+	case p.Proto == packet.ProtoTCP && p.TCPFlags&packet.SYN == 0:
+		return "" // an established connection keeps its address, or dies of it
 	}
 	return "the node does not have the source address, and nobody dialled it"
 }

@@ -70,14 +70,19 @@ func (c *Checker) beforeTold(n *sim.Node, ev any) {
 		h.undo, h.lives, h.lost, h.hand = nil, nil, nil, n.HandVersion()
 	}
 	switch e := ev.(type) {
+	case datapath.PortEvent, datapath.LinkEvent:
+		c.of(n).facts++
 	case datapath.AddressEvent:
+		c.of(n).facts++
 		if !e.Present {
 			h.lost = append(h.lost, e.Addr)
 		}
 	case edge.MembersEvent:
+		c.recheckAll(n)
 		h.undo = append(h.undo, change{alive: h.told.Alive})
 	case edge.ObjectEvent:
 		if before, relevant := current(h.told, e.Kind, e.Key); relevant {
+			c.recheckAll(n)
 			h.undo = append(h.undo, change{kind: e.Kind, key: e.Key, before: before})
 		}
 	}
