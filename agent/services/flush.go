@@ -249,17 +249,22 @@ func (f *flusher) resync() {
 	})
 }
 
+// mayAdvance reports whether advance has anything to do now.
+func (f *flusher) mayAdvance() bool { return !f.started && (!f.synced || f.quiet()) }
+
+// quiet reports whether nothing is to be written, and nothing is left that nobody wants.
+func (f *flusher) quiet() bool {
+	return f.env.Store.PendingCount() == 0 && len(f.env.Store.Orphans()) == 0
+}
+
 // advance looks at what is there at the start: once everything was rendered, and again once nothing is
 // left on the switch of what was there before and is wanted no more, because it made entries until then.
 func (f *flusher) advance() {
-	if f.started {
-		return
-	}
 	if !f.synced && !f.dumping {
 		f.resync()
 		f.resyncHost()
 	}
-	if f.env.Store.PendingCount() == 0 && len(f.env.Store.Orphans()) == 0 {
+	if f.quiet() {
 		f.started = true
 		f.resync()
 		f.resyncHost()

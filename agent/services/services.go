@@ -4,6 +4,7 @@ package services
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -483,10 +484,10 @@ func (s *Services) Realised(unit string) {
 
 // Advance is called at the end of every turn of the loop.
 func (s *Services) Advance() {
-	if s.stale.started || !s.env.Restored() || !s.Ready("svcport") {
+	if !s.stale.mayAdvance() || !s.env.Restored() || !s.Ready("svcport") {
 		return
 	}
-	for key := range s.units {
+	for _, key := range slices.Sorted(maps.Keys(s.units)) {
 		if slices.ContainsFunc(s.units[key], func(u string) bool { return !s.env.IsClean(u) }) {
 			return
 		}
