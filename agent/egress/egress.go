@@ -163,6 +163,12 @@ func (e *Egress) objectChanged(t edge.ObjectEvent, old runtime.Object) {
 			return
 		}
 		e.stale = true
+		if o != nil && cur != nil && !sameBandwidth(o.Spec.Bandwidth, cur.Spec.Bandwidth) {
+			// Nobody else holds the address for that, but its meter is another one.
+			if ip, ok := e.effectiveIP(cur); ok {
+				e.env.Dirty(unitOfIP(ip))
+			}
+		}
 		e.podsSelected(o)
 		e.podsSelected(cur)
 		e.status.changed(t.Key)
@@ -193,6 +199,13 @@ func (e *Egress) objectChanged(t edge.ObjectEvent, old runtime.Object) {
 // sameEgress reports whether two versions differ in their status at most.
 func sameEgress(a, b *v1beta1.Egress) bool {
 	return a.UID == b.UID && a.Generation == b.Generation && a.Generation != 0
+}
+
+func sameBandwidth(a, b *v1beta1.Bandwidth) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
 }
 
 func (e *Egress) invalidate(pod string) {
