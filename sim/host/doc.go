@@ -22,7 +22,8 @@
 // rp_filter, arp_ignore, arp_announce, arp_accept, proxy_arp, proxy_ndp, forwarding.
 //
 // Simplifications, each of them on purpose:
-//   - An IPv4 packet larger than the MTU without DF passes whole: fragments are not made.
+//   - The fragments of a packet larger than the MTU without DF stay together: they are one packet that
+//     knows the length of the longest.
 //   - Nobody sends from an IPv6 link-local address unless people assign one; neighbour solicitations of a
 //     router use the EUI-64 one. Duplicate address detection takes no time and finds nothing. Neighbour
 //     discovery does not pass ip6tables.

@@ -266,11 +266,15 @@ func (n *Netns) forward(c *pkt) {
 	n.postrouting(c)
 }
 
-// tooBig answers a packet that does not fit the outgoing link and must not be fragmented. IPv4
-// packets without DF pass whole: fragments are not modelled.
+// tooBig answers a packet that does not fit the outgoing link and must not be fragmented. Other IPv4
+// packets go on as fragments.
 func (n *Netns) tooBig(c *pkt) bool {
 	s := size(c.p)
-	if s <= c.out.mtu || c.fi == 0 && !c.p.DF {
+	if s <= c.out.mtu {
+		return false
+	}
+	if c.fi == 0 && !c.p.DF {
+		c.p.MaxFragment = c.out.mtu
 		return false
 	}
 	n.drop("route", fmt.Sprintf("packet of %d bytes, MTU of %s is %d", s, c.out.name, c.out.mtu))
@@ -282,9 +286,12 @@ func (n *Netns) tooBig(c *pkt) bool {
 	return true
 }
 
-// size is the length of an IP packet in bytes.
+// size is the length of an IP packet, or of the longest of its fragments, in bytes.
 func size(p *packet.Packet) int {
 	if p.Size > 0 {
+		if p.MaxFragment > 0 {
+			return min(p.Size, p.MaxFragment)
+		}
 		return p.Size
 	}
 	s := 20
@@ -398,9 +405,12 @@ func (n *Netns) send(c *pkt) error {
 	if !n.hook(c, "OUTPUT") {
 		return fmt.Errorf("send to %s: %w", dst, errNotAllowed)
 	}
-	if c.out != n.lo && size(p) > c.out.mtu && (p.DF || c.fi == 1) {
-		n.drop("route", fmt.Sprintf("packet of %d bytes, MTU of %s is %d", size(p), c.out.name, c.out.mtu))
-		return fmt.Errorf("send to %s: %w", p.Dst, errTooLong)
+	if c.out != n.lo && size(p) > c.out.mtu {
+		if p.DF {
+			n.drop("route", fmt.Sprintf("packet of %d bytes, MTU of %s is %d", size(p), c.out.name, c.out.mtu))
+			return fmt.Errorf("send to %s: %w", p.Dst, errTooLong)
+		}
+		p.MaxFragment = c.out.mtu // who sends a packet fragments it, in IPv6 as well
 	}
 	n.postrouting(c)
 	return nil

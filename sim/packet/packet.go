@@ -117,6 +117,9 @@ type Packet struct {
 
 	// Size is the length of the IP packet in bytes, headers included (0: as small as possible).
 	Size int
+	// MaxFragment is the length of the longest fragment as which the packet travels (0: it was not
+	// fragmented). The model keeps the fragments together: they are one Packet.
+	MaxFragment int
 	// Payload is carried unchanged end to end; the model's applications read it.
 	Payload string
 
