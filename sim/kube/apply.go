@@ -259,7 +259,7 @@ func patched(info *kindInfo, old object, patch map[string]any) (object, error) {
 		return nil, err
 	}
 	strict, err := kjson.UnmarshalStrict(data, o)
-	if p := decodeProblems(document{text: data}, data, strict, err); len(p) > 0 {
+	if p := decodeProblems(o, document{text: data}, data, strict, err); len(p) > 0 {
 		for i := range p {
 			p[i].Line = 0
 		}

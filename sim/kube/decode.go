@@ -131,7 +131,7 @@ var yamlLine = regexp.MustCompile(`line (\d+)`)
 func decodeJSON(data []byte, doc document, file string, invalid func(string, ...Problem) error) ([]manifest, error) {
 	var h header
 	if err := json.Unmarshal(data, &h); err != nil {
-		return nil, invalid("", Problem{Text: fmt.Sprintf("found no object with apiVersion, kind and metadata: %v", err), Line: doc.line + 1})
+		return nil, invalid("", Problem{Text: "found " + jsonType(err) + ", allowed: an object with apiVersion, kind and metadata", Line: doc.line + 1})
 	}
 	if strings.HasSuffix(h.Kind, "List") && h.Items != nil {
 		var out []manifest
@@ -164,7 +164,7 @@ func decodeJSON(data []byte, doc document, file string, invalid func(string, ...
 		return []manifest{m}, nil
 	}
 	strict, err := kjson.UnmarshalStrict(data, m.object)
-	if p := decodeProblems(doc, data, strict, err); len(p) > 0 {
+	if p := decodeProblems(m.object, doc, data, strict, err); len(p) > 0 {
 		return nil, invalid(object, p...)
 	}
 	if p := requiredFields(info, data, doc); len(p) > 0 {
@@ -216,15 +216,31 @@ func headerKind(h header) (*kindInfo, Problem) {
 	return nil, Problem{Field: "apiVersion", Text: fmt.Sprintf("found %q for kind %s, allowed: %s", h.APIVersion, h.Kind, info.apiVersions())}
 }
 
+// jsonType says what stood where an object should.
+func jsonType(err error) string {
+	var t *json.UnmarshalTypeError
+	if !errors.As(err, &t) {
+		return err.Error()
+	}
+	text := "a " + t.Value
+	if t.Value == "array" {
+		text = "a list"
+	}
+	if t.Field != "" {
+		text += " as " + t.Field
+	}
+	return text
+}
+
 // decodeProblems explains what the strict decoder found: unknown fields, and values of the wrong type.
-func decodeProblems(doc document, data []byte, strict []error, err error) []Problem {
+func decodeProblems(into any, doc document, data []byte, strict []error, err error) []Problem {
 	var out []Problem
 	for _, e := range strict {
 		p := Problem{Text: e.Error()}
 		var f kjson.FieldError
 		if errors.As(e, &f) {
 			p.Field = f.FieldPath()
-			p.Text = "unknown field"
+			p.Text = "unknown field" + fieldHint(into, p.Field)
 			if strings.Contains(e.Error(), "duplicate") {
 				p.Text = "the field is given twice"
 			}
