@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -131,11 +132,28 @@ func (r *Runner) objects(in *lang.Instance, st lang.Step, s *Step) error {
 			return errCall{err}
 		}
 	case lang.Namespace:
-		if err := w.Kube.CreateNamespace(t.Name, keyValues(t.Labels)); err != nil {
-			return errCall{err}
-		}
+		return r.namespace(t)
 	case lang.Endpoints:
 		return r.endpoints(t)
+	}
+	return nil
+}
+
+// namespace creates a Namespace, or gives one that is there the labels.
+func (r *Runner) namespace(t lang.Namespace) error {
+	labels := keyValues(t.Labels)
+	if _, err := r.World.Kube.Get(kube.KindNamespace, "", t.Name); err != nil {
+		if err := r.World.Kube.CreateNamespace(t.Name, labels); err != nil {
+			return errCall{err}
+		}
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
+	if err != nil {
+		return err
+	}
+	if _, err := r.World.Kube.Patch(kube.KindNamespace, "", t.Name, patch); err != nil {
+		return errCall{err}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -105,6 +106,9 @@ func (r *Runner) source(a lang.Address) (*sim.Source, error) {
 	return nil, callErrorf("%s: traffic comes from a Pod, an external host or node/N", a)
 }
 
+// errNoAddress is the error of a Pod that has none.
+var errNoAddress = errors.New("there is no address")
+
 // addresses returns what an address expression stands for; v6first says which family comes first if it
 // has both.
 func (r *Runner) addresses(a lang.Address) ([]netip.Addr, error) {
@@ -163,7 +167,7 @@ func (r *Runner) addresses(a lang.Address) ([]netip.Addr, error) {
 			out = r.statusAddresses(key)
 		}
 		if len(out) == 0 {
-			return nil, fmt.Errorf("pod %s has no address", key)
+			return nil, fmt.Errorf("%w: pod %s", errNoAddress, key)
 		}
 		return out, nil
 	case lang.AddrEgress:
@@ -226,7 +230,7 @@ func (r *Runner) service(a lang.Address) (*corev1.Service, error) {
 	return svc, nil
 }
 
-// flow builds the flow of a target.
+// flow builds the flow of a target. With errNoAddress it has no destination.
 func (r *Runner) flow(from lang.Address, to lang.Target, o lang.FlowOptions) (sim.Flow, error) {
 	var f sim.Flow
 	src, err := r.source(from)

@@ -196,6 +196,11 @@ func (c *Conn) close() {
 
 func (t *traffic) dial(f *Flow) (*Conn, error) {
 	c := &Conn{t: t, flow: *f}
+	if !f.To.IsValid() {
+		c.last = Result{Verdict: Drop, Note: "the other end has no address"}
+		c.closeFn = func() {}
+		return c, nil
+	}
 	v6 := f.To.Is6()
 	c.src = f.From.Addr(v6)
 	if !c.src.IsValid() {

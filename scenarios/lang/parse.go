@@ -15,7 +15,7 @@ import (
 // Parse reads a scenario file and checks everything that can be known before it runs. name is for
 // errors. The error, if any, is of type Errors: all mistakes of the file, up to MaxErrors.
 func Parse(name string, data []byte) (*File, error) {
-	a := txtar.Parse(bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n")))
+	a := txtar.Parse(bytes.ReplaceAll(bytes.TrimPrefix(data, []byte("\ufeff")), []byte("\r\n"), []byte("\n")))
 	p := &parser{name: name, lines: strings.Split(strings.TrimSuffix(string(a.Comment), "\n"), "\n")}
 	f := &File{Name: name, Lines: p.block(nil, 0)}
 	number := len(p.lines)
