@@ -72,7 +72,7 @@ func (e *Egress) podReady() bool {
 // Restore implements tables.Concern: marks are read from the rules that use them, and addresses that
 // are there need no announcement.
 func (e *Egress) Restore(dump []datapath.Object) {
-	cookies := map[uint64]bool{}
+	flows := map[uint64][]datapath.Object{}
 	for _, o := range dump {
 		if t, ok := o.(host.IPTables); ok {
 			if ip, mark, ok := pipeline.EgressMarkOf(t); ok {
@@ -87,7 +87,9 @@ func (e *Egress) Restore(dump []datapath.Object) {
 				e.subnets.adopt(ip, t.Table)
 			}
 		case *openflow.Flow:
-			cookies[t.Cookie()] = true
+			if t.Cookie()>>56 == pipeline.CookiePodEgress {
+				flows[t.Cookie()] = append(flows[t.Cookie()], t)
+			}
 		case host.Address:
 			e.announced[t.Prefix.Addr()] = true
 		}
@@ -97,7 +99,13 @@ func (e *Egress) Restore(dump []datapath.Object) {
 	}
 	// A Pod whose Egress flow is there already has its source: nothing of it is flushed.
 	for _, key := range e.env.PodsWithSandbox() {
-		e.restored[key] = cookies[pipeline.Cookie(pipeline.CookiePodEgress, "podegress/"+key)]
+		unit := "podegress/" + key
+		if list := flows[pipeline.Cookie(pipeline.CookiePodEgress, unit)]; len(list) > 0 {
+			// What is there is wanted until more is known: if the switch starts anew before, it comes back
+			// with the Pod's other flows.
+			e.restored[key] = true
+			e.env.Store.Set(unit, datapath.Precedence{}, list)
+		}
 	}
 }
 

@@ -50,6 +50,12 @@ func (n *Node) PodEgressRemote(l *List, unit string, ofport uint32, ip netip.Add
 		append(n.toTunnel(ip), of.Goto(TableL2Forwarding))...)
 }
 
+// PodEgressUnknown drops what leaves the cluster until the Pod's Egress is known. It gives way to what the
+// Egress then says.
+func (n *Node) PodEgressUnknown(l *List, unit string, ofport uint32, v6 bool) {
+	flow(l, Cookie(CookieSandbox, unit), TableEgressMark, 195, terms(of.IPFamily(v6), of.InPortIs(ofport)))
+}
+
 // PodEgressNone drops what leaves the cluster: the Pod has an Egress IP that cannot be used now, and
 // must not leave with another address.
 func (n *Node) PodEgressNone(l *List, unit string, ofport uint32, v6 bool) {

@@ -41,6 +41,7 @@ type Pods struct {
 	// leaving are sandboxes that were taken out and still have objects.
 	leaving  map[string]*tables.Sandbox
 	late     map[string]*lateness // by unit
+	guarded  map[string]bool      // units rendered with a guard
 	lastAge  int64
 	lastCall int
 	tidied   bool // sandboxes of Pods that went while the agent was away were looked for
@@ -48,7 +49,7 @@ type Pods struct {
 
 // New returns the concern.
 func New(env *tables.Env) *Pods {
-	return &Pods{env: env, calls: map[edge.Attachment][]*call{}, leaving: map[string]*tables.Sandbox{}, late: map[string]*lateness{}}
+	return &Pods{env: env, calls: map[edge.Attachment][]*call{}, leaving: map[string]*tables.Sandbox{}, late: map[string]*lateness{}, guarded: map[string]bool{}}
 }
 
 // Kinds implements tables.Concern.
@@ -140,6 +141,7 @@ func (p *Pods) Handle(ev any, _ runtime.Object) {
 	case edge.SyncedEvent:
 		p.all()
 	}
+	p.unguard()
 }
 
 // Advance moves the CNI calls on, at the end of every turn.
@@ -220,6 +222,7 @@ func (p *Pods) statusIPs() []netip.Addr {
 // takeOut makes a sandbox want nothing.
 func (p *Pods) takeOut(s *tables.Sandbox) {
 	p.leaving[s.Unit()] = s
+	delete(p.guarded, s.Unit())
 	p.env.DropSandbox(s.Unit())
 	p.env.Dirty(s.Unit())
 	p.env.Dirty("podegress/" + s.PodKey())
@@ -243,6 +246,7 @@ func (p *Pods) Render(unit string) ([]datapath.Object, datapath.Precedence) {
 	n := pipeline.Of(p.env.Tables)
 	if of := p.env.OFPort(s.HostIf); of != 0 && n.Ready() {
 		n.Sandbox(l, unit, of, mac, s.IPs)
+		p.guard(l, s, of)
 		p.arrived(unit)
 	} else {
 		p.mayBeLate(unit)
