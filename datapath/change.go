@@ -54,7 +54,7 @@ func StageOf(k Kind, del bool) Stage {
 }
 
 var ranks = map[Kind]int{
-	KindSysctl: 1, KindLink: 2, KindAddress: 3, KindNeighbour: 4, KindRoute: 5, KindRule: 6,
+	KindLink: 1, KindSysctl: 2, KindAddress: 3, KindNeighbour: 4, KindRoute: 5, KindRule: 6,
 	KindIPSet: 7, KindIPSetEntry: 8, KindIPTables: 9, KindHealth: 10,
 	KindPort: 20, KindMeter: 30, KindGroup: 40, KindFlow: 41,
 }

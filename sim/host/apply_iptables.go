@@ -137,97 +137,29 @@ func (n *Netns) removable(e *chainEdit, chain string) error {
 	return nil
 }
 
-// rebuild returns the rules of a chain with ours changed: a chain of ours has only ours, in their order;
-// a built-in chain has ours first.
+// rebuild arranges the rules of a chain.
 func rebuild(t *nfTable, chain string, old []*rule, del map[string]bool, add []host.IPTables, bound map[string]*rule) ([]*rule, error) {
-	type mine struct {
-		o host.IPTables
-		r *rule
+	out := host.Arrange(t.name, chain, old, func(r *rule) *host.RuleSpec { return r.spec }, del, add,
+		func(o host.IPTables) *rule { return bound[o.Key().Name] })
+	if slices.Contains(out, nil) {
+		return nil, fmt.Errorf("chain %s: a rule was not bound", chain)
 	}
-	var ours []mine
-	var foreign []*rule
-	seen := map[string]bool{}
-	for _, r := range old {
-		o, ok := host.FromSpec(t.name, chain, r.spec)
-		if !ok {
-			foreign = append(foreign, r)
-			continue
-		}
-		if k := o.Key().Name; !del[k] && !seen[k] {
-			seen[k] = true
-			ours = append(ours, mine{o, r})
-		}
-	}
-	for _, o := range add {
-		if k := o.Key().Name; !seen[k] {
-			seen[k] = true
-			ours = append(ours, mine{o, bound[k]})
-		}
-	}
-	slices.SortStableFunc(ours, func(a, b mine) int { return a.o.Compare(b.o) })
-	out := make([]*rule, 0, len(ours)+len(foreign))
-	for _, m := range ours {
-		if m.r == nil {
-			return nil, fmt.Errorf("chain %s: rule %q was not bound", chain, m.o.Rule)
-		}
-		out = append(out, m.r)
-	}
-	return append(out, foreign...), nil
+	return out, nil
 }
 
-// dumpTable returns our objects of a table: every chain of ours, and our rules. A rule that is not in
+// dump returns our objects of a table: every chain of ours, and our rules. A rule that is not in
 // its place says behind what it is.
 func (t *nfTable) dump() []host.IPTables {
 	var out []host.IPTables
 	for _, c := range t.ordered() {
-		ownChain := strings.HasPrefix(c.name, host.SetPrefix)
-		if ownChain {
+		if strings.HasPrefix(c.name, host.SetPrefix) {
 			out = append(out, host.IPTables{Family: t.fam, Table: t.name, Chain: c.name})
 		}
-		behind := ""
-		var last *host.IPTables
-		seen := map[string]bool{}
-		for _, r := range c.rules {
-			o, ok := host.FromSpec(t.name, c.name, r.spec)
-			if !ok {
-				if behind == "" {
-					behind = r.name()
-				}
-				continue
-			}
-			o.Behind = behind
-			if last != nil && last.Compare(o) >= 0 && o.Priority != host.Unmarked && behind == "" {
-				o.Behind = "itself"
-				if last.Rule != o.Rule {
-					o.Behind = "a-later-rule"
-				}
-			}
-			if o.Priority == host.Unmarked {
-				o.Behind = ""
-				if seen[o.Rule] {
-					continue
-				}
-				seen[o.Rule] = true
-			} else {
-				kept := o
-				last = &kept
-			}
-			out = append(out, o)
+		specs := make([]*host.RuleSpec, len(c.rules))
+		for i, r := range c.rules {
+			specs[i] = r.spec
 		}
+		out = append(out, host.DumpChain(t.name, c.name, specs)...)
 	}
 	return out
-}
-
-// name is how a rule is called in one word: where it jumps, or what it does.
-func (r *rule) name() string {
-	if to := r.spec.JumpsTo(); to != "" {
-		return to
-	}
-	w := strings.Fields(r.text)
-	for i, s := range w {
-		if s == "-j" && i+1 < len(w) {
-			return w[i+1]
-		}
-	}
-	return "a-rule"
 }

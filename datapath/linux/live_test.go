@@ -1,0 +1,511 @@
+//go:build linux
+
+package linux_test
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"towtank/datapath"
+	"towtank/datapath/host"
+	"towtank/datapath/linux"
+)
+
+// node is a Host in a network namespace of the test's own, with an uplink eth0 and a gateway gw0.
+type node struct {
+	*linux.Host
+	t     *testing.T
+	name  string
+	state string
+	loop  chan func()
+	addrs []datapath.AddressEvent
+	links []datapath.LinkEvent
+}
+
+// need wants root and the tools. With TOWTANK_ROOT=1, as CI sets it, a machine without them fails.
+func need(t *testing.T) {
+	t.Helper()
+	missing := ""
+	if os.Geteuid() != 0 {
+		missing = "root"
+	}
+	for _, tool := range []string{"iptables-restore", "ip6tables-restore", "ipset", "nft", "ethtool"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			missing = tool
+		}
+	}
+	switch {
+	case missing == "":
+	case os.Getenv("TOWTANK_ROOT") == "1":
+		t.Fatal("needs " + missing)
+	default:
+		t.Skip("needs " + missing)
+	}
+}
+
+// namespace makes a named network namespace that goes with the test.
+func namespace(t *testing.T, name string) string {
+	t.Helper()
+	done := make(chan error)
+	go func() { // the thread is lost to the namespace that it makes: it is not unlocked
+		h, err := netns.NewNamed(name)
+		if err == nil {
+			err = h.Close()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := netns.DeleteNamed(name); err != nil {
+			t.Error(err)
+		}
+	})
+	return name
+}
+
+func start(t *testing.T) *node {
+	t.Helper()
+	need(t)
+	n := &node{t: t, name: fmt.Sprintf("towtank-test-%d", os.Getpid()), loop: make(chan func(), 1000)}
+	n.state = filepath.Join(t.TempDir(), "state.json")
+	namespace(t, n.name)
+	n.at(func(h *netlink.Handle) error {
+		for _, name := range []string{"eth0", "gw0"} {
+			attrs := netlink.NewLinkAttrs()
+			attrs.Name = name
+			l := netlink.NewVeth(attrs) // a dummy needs a module that not every kernel has
+			l.PeerName = name + "-far"
+			if err := h.LinkAdd(l); err != nil {
+				return err
+			}
+			for _, side := range []string{name, name + "-far"} {
+				attrs.Name = side
+				if err := h.LinkSetUp(&netlink.Veth{LinkAttrs: attrs}); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	n.open()
+	t.Cleanup(func() { n.Close() })
+	return n
+}
+
+// open starts the agent's side, again after a crash.
+func (n *node) open() {
+	n.t.Helper()
+	h, err := linux.Open(linux.Config{
+		Netns: n.name, StateFile: n.state, Post: func(f func()) { n.loop <- f },
+		Address: func(e datapath.AddressEvent) { n.addrs = append(n.addrs, e) }, Link: func(e datapath.LinkEvent) { n.links = append(n.links, e) },
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.Host = h
+}
+
+// at runs f with a handle in the namespace.
+func (n *node) at(f func(*netlink.Handle) error) {
+	n.t.Helper()
+	ns, err := netns.GetFromName(n.name)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	h, err := netlink.NewHandleAt(ns)
+	if err == nil {
+		err = f(h)
+		h.Close()
+	}
+	if err := ns.Close(); err != nil {
+		n.t.Error(err)
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// hasVLAN reports whether the kernel can make a VLAN device.
+func (n *node) hasVLAN() bool {
+	n.t.Helper()
+	has := false
+	n.at(func(h *netlink.Handle) error {
+		parent, err := h.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.ParentIndex = "probe.20", parent.Attrs().Index
+		l := &netlink.Vlan{LinkAttrs: attrs, VlanId: 20}
+		if h.LinkAdd(l) == nil {
+			has = true
+			return h.LinkDel(l)
+		}
+		return nil
+	})
+	return has
+}
+
+// run runs a program in the namespace and returns what it prints.
+func (n *node) run(args ...string) string {
+	n.t.Helper()
+	out, err := exec.Command("ip", append([]string{"netns", "exec", n.name}, args...)...).CombinedOutput()
+	if err != nil {
+		n.t.Fatalf("%s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func (n *node) until(what string, holds func() bool) {
+	n.t.Helper()
+	end := time.After(20 * time.Second)
+	for !holds() {
+		select {
+		case f := <-n.loop:
+			f()
+		case <-end:
+			n.t.Fatalf("%s: not within 20 s", what)
+		}
+	}
+}
+
+func (n *node) apply(ops ...datapath.Op) []datapath.OpResult {
+	n.t.Helper()
+	var res []datapath.OpResult
+	done := false
+	n.Apply(datapath.StageHostAdd, ops, func(r []datapath.OpResult) { res, done = r, true })
+	n.until("results", func() bool { return done })
+	return res
+}
+
+// must applies ops that nothing may refuse.
+func (n *node) must(ops ...datapath.Op) {
+	n.t.Helper()
+	for _, r := range n.apply(ops...) {
+		if r.Outcome != datapath.Done {
+			n.t.Errorf("%v: %v", r.Outcome, r.Err)
+		}
+	}
+}
+
+func (n *node) dump() []string {
+	n.t.Helper()
+	var out []string
+	done := false
+	n.Dump(func(o []datapath.Object, err error) {
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		for _, x := range o {
+			out = append(out, string(x.Key().Kind)+" "+x.String())
+		}
+		done = true
+	})
+	n.until("dump", func() bool { return done })
+	slices.Sort(out)
+	return out
+}
+
+func parse(t *testing.T, kind datapath.Kind, text string) datapath.Object {
+	t.Helper()
+	o, err := host.Parse(kind, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func put(o datapath.Object) datapath.Op { return datapath.Op{New: o} }
+
+func del(o datapath.Object) datapath.Op { return datapath.Op{Old: o} }
+
+// corpus returns the host objects that the scenarios ever want.
+func corpus(t *testing.T) []datapath.Object {
+	t.Helper()
+	data, err := os.ReadFile("../../scenarios/testdata/corpus.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []datapath.Object
+	seen := map[datapath.Key]bool{}
+	for line := range strings.Lines(string(data)) {
+		kind, text, ok := strings.Cut(strings.TrimSpace(line), "\t")
+		k := datapath.Kind(kind)
+		if s := datapath.StageOf(k, false); !ok || s != datapath.StageHostAdd || datapath.Rank(k) == 0 {
+			continue
+		}
+		o := parse(t, k, text)
+		if seen[o.Key()] { // another version of one that is there
+			continue
+		}
+		seen[o.Key()] = true
+		out = append(out, o)
+	}
+	if len(out) < 80 {
+		t.Fatalf("%d host objects in the corpus: want 80 or more", len(out))
+	}
+	slices.SortStableFunc(out, func(a, b datapath.Object) int { return order(a) - order(b) })
+	return out
+}
+
+// order is the rank, with the settings of links behind the links.
+func order(o datapath.Object) int {
+	if r := datapath.Rank(o.Key().Kind); r > datapath.Rank(datapath.KindSysctl) {
+		return r
+	}
+	if strings.Contains(o.Key().Name, ".conf.") {
+		return datapath.Rank(datapath.KindLink)
+	}
+	return 0
+}
+
+func TestCorpusDumpsBackEqual(t *testing.T) {
+	n := start(t)
+	pod := namespace(t, n.name+"-pod")
+	n.run("ip", "addr", "add", "172.18.0.11/16", "dev", "eth0")
+	n.run("ip", "addr", "add", "fd00:18::11/64", "dev", "eth0", "nodad")
+	n.run("ip", "addr", "add", "172.20.0.1/16", "dev", "gw0") // whose /16 makes next hops known
+	n.run("ip", "route", "add", "172.18.1.145", "dev", "eth0")
+	objects := corpus(t)
+	if !n.hasVLAN() {
+		t.Log("this kernel has no VLAN devices: ext.20 is a veth of somebody else's here")
+		n.run("ip", "link", "add", "ext.20", "type", "veth", "peer", "name", "ext.20-far")
+		for i, o := range objects {
+			if l, ok := o.(host.Link); ok && l.Type == host.LinkVLAN {
+				l.Type, l.VLANID, l.Parent = host.LinkDevice, 0, ""
+				objects[i] = l
+			}
+		}
+	}
+	var want []string
+	var puts, dels []datapath.Op
+	for i, o := range objects {
+		want = append(want, string(o.Key().Kind)+" "+o.String())
+		if l, ok := o.(host.Link); ok && l.Type == host.LinkVeth {
+			p, err := host.NewPeer(host.Peer{
+				Netns: pod, Name: "eth0", MTU: 1450, Addresses: []netip.Prefix{netip.MustParsePrefix("10.10.1.5/24"), netip.MustParsePrefix("fd00:10:1::5/64")},
+				Gateways: []netip.Addr{netip.MustParseAddr("10.10.1.1"), netip.MustParseAddr("fd00:10:1::1")},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.Peer = p.String()
+			objects[i] = l
+		}
+		puts = append(puts, put(objects[i]))
+		dels = append([]datapath.Op{del(objects[i])}, dels...)
+	}
+	before := n.run("iptables-save") + n.run("ip", "-d", "addr")
+	n.must(puts...)
+	slices.Sort(want)
+	compare(t, "after the first time", want, n.dump())
+	n.must(puts...)
+	compare(t, "after the second time", want, n.dump())
+	for _, o := range objects {
+		n.Check(o, func(err error) {
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	n.Close()
+	for len(n.loop) > 0 {
+		(<-n.loop)()
+	}
+	n.open()
+	// The listeners went with the process.
+	compare(t, "after a restart", slices.DeleteFunc(slices.Clone(want), func(s string) bool { return strings.HasPrefix(s, "health ") }), n.dump())
+	n.must(dels...)
+	compare(t, "after all was deleted", nil, n.dump())
+	if after := n.run("iptables-save"); strings.Contains(after, "TOWTANK") {
+		t.Errorf("left behind:\n%s\nbefore:\n%s", after, before)
+	}
+}
+
+func compare(t *testing.T, when string, want, have []string) {
+	t.Helper()
+	for _, s := range want {
+		if !slices.Contains(have, s) {
+			t.Errorf("%s: missing %s", when, s)
+		}
+	}
+	for _, s := range have {
+		if !slices.Contains(want, s) {
+			t.Errorf("%s: unexpected %s", when, s)
+		}
+	}
+}
+
+func TestForeignObjectsStay(t *testing.T) {
+	n := start(t)
+	n.run("iptables", "-t", "nat", "-A", "POSTROUTING", "-m", "statistic", "--mode", "random", "--probability", "0.5", "-j", "RETURN")
+	n.run("iptables", "-t", "nat", "-A", "POSTROUTING", "-o", "eth0", "-j", "MASQUERADE")
+	n.run("ip", "addr", "add", "172.18.0.50/32", "dev", "eth0")
+	n.run("ip", "route", "add", "10.10.2.0/24", "dev", "eth0")
+	jump := []datapath.Object{
+		parse(t, datapath.KindIPTables, "iptables -t nat -N TOWTANK-POSTROUTING"),
+		parse(t, datapath.KindIPTables, "iptables -t nat -A POSTROUTING -m comment --comment towtank-0 -j TOWTANK-POSTROUTING"),
+		parse(t, datapath.KindIPTables, "iptables -t nat -A TOWTANK-POSTROUTING -s 10.10.1.0/24 -m comment --comment towtank-10 -j ACCEPT"),
+		parse(t, datapath.KindIPTables, "iptables -t nat -A TOWTANK-POSTROUTING -s 10.10.1.0/24 -m comment --comment towtank-5 -j RETURN"),
+	}
+	var ops []datapath.Op
+	for _, o := range jump {
+		ops = append(ops, put(o))
+	}
+	n.must(ops...)
+	rules := n.run("iptables", "-t", "nat", "-S", "POSTROUTING")
+	lines := strings.Split(strings.TrimSpace(rules), "\n")
+	if len(lines) != 4 || !strings.Contains(lines[1], "TOWTANK-POSTROUTING") || !strings.Contains(lines[2], "statistic") {
+		t.Errorf("the jump is not first, or foreign rules went:\n%s", rules)
+	}
+	if own := n.run("iptables", "-t", "nat", "-S", "TOWTANK-POSTROUTING"); strings.Index(own, "towtank-5") > strings.Index(own, "towtank-10") {
+		t.Errorf("not sorted by priority:\n%s", own)
+	}
+	for text, kind := range map[string]datapath.Kind{
+		"172.18.0.50/32 dev eth0 proto 116":              datapath.KindAddress,
+		"10.10.2.0/24 dev eth0 proto 116 scope link":     datapath.KindRoute,
+		"dev eth0 type veth mtu 1500 up alias towtank:x": datapath.KindLink,
+	} {
+		o := parse(t, kind, text)
+		if r := n.apply(put(o)); r[0].Outcome != datapath.Refused {
+			t.Errorf("%s: want Refused, it is somebody else's; got %v", o, r[0].Outcome)
+		}
+		n.must(del(o))
+	}
+	if s := n.run("ip", "addr", "show", "dev", "eth0") + n.run("ip", "route"); !strings.Contains(s, "172.18.0.50/32") || !strings.Contains(s, "10.10.2.0/24") {
+		t.Errorf("something foreign went:\n%s", s)
+	}
+}
+
+// TestOneRefusedDoesNotHoldUpOthers has the kernel refuse one of several ops of a transaction.
+func TestOneRefusedDoesNotHoldUpOthers(t *testing.T) {
+	n := start(t)
+	texts := []string{
+		"iptables -t nat -N TOWTANK-OUTPUT",
+		"iptables -t nat -A TOWTANK-OUTPUT -m set --match-set TOWTANK-NONE dst,dst -m comment --comment towtank-1 -j RETURN",
+		"iptables -t nat -A TOWTANK-OUTPUT -d 10.0.0.1/32 -m comment --comment towtank-2 -j RETURN",
+		"iptables -t nat -A TOWTANK-MISSING -d 10.0.0.1/32 -m comment --comment towtank-2 -j RETURN",
+	}
+	var ops []datapath.Op
+	for _, s := range texts {
+		ops = append(ops, put(parse(t, datapath.KindIPTables, s)))
+	}
+	for i, r := range n.apply(ops...) {
+		if refused := r.Outcome == datapath.Refused; refused != (i%2 == 1) {
+			t.Errorf("%s: %v %v", texts[i], r.Outcome, r.Err)
+		}
+	}
+	compare(t, "what can be", []string{"iptables " + texts[0], "iptables " + texts[2]}, n.dump())
+
+	set := parse(t, datapath.KindIPSet, "create TOWTANK-NODEPORT hash:ip,port family inet maxelem 65536")
+	good := parse(t, datapath.KindIPSetEntry, "add TOWTANK-NODEPORT 172.18.0.11,tcp:80")
+	bad := parse(t, datapath.KindIPSetEntry, "add TOWTANK-NODEPORT fd00::1,tcp:80")
+	lost := parse(t, datapath.KindIPSetEntry, "add TOWTANK-LOST 172.18.0.11,tcp:80")
+	for i, r := range n.apply(put(set), put(bad), put(good), put(lost)) {
+		if refused := r.Outcome == datapath.Refused; refused != (i%2 == 1) {
+			t.Errorf("set op %d: %v %v", i, r.Outcome, r.Err)
+		}
+	}
+}
+
+func TestAnnouncementIsSeenOnTheWire(t *testing.T) {
+	n := start(t)
+	far := namespace(t, n.name+"-far")
+	n.run("ip", "link", "add", "up0", "address", "0a:00:00:00:00:01", "type", "veth", "peer", "name", "far0", "netns", far)
+	n.run("ip", "link", "set", "up0", "up")
+	ns, err := netns.GetFromName(far)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ns.Close() }()
+	h, err := netlink.NewHandleAt(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	l, err := h.LinkByName("far0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range []string{"172.18.0.1/16", "fd00:18::1/64"} {
+		p, err := netlink.ParseAddr(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Flags = 2 // IFA_F_NODAD
+		if err := h.AddrAdd(l, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := h.LinkSetUp(l); err != nil {
+		t.Fatal(err)
+	}
+	// A neighbour that knows another address learns the new one from the announcement.
+	old, _ := net.ParseMAC("0a:00:00:00:00:99")
+	for _, ip := range []string{"172.18.0.50", "fd00:18::50"} {
+		if err := h.NeighSet(&netlink.Neigh{LinkIndex: l.Attrs().Index, IP: net.ParseIP(ip), HardwareAddr: old, State: netlink.NUD_STALE}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	learned := func() int {
+		c := 0
+		list, err := h.NeighList(l.Attrs().Index, netlink.FAMILY_ALL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range list {
+			if x.HardwareAddr.String() == "0a:00:00:00:00:01" {
+				c++
+			}
+		}
+		return c
+	}
+	for end := time.Now().Add(10 * time.Second); learned() < 2; {
+		if time.Now().After(end) {
+			t.Fatalf("%d of 2 neighbours learned the address", learned())
+		}
+		done := false
+		n.Announce([]datapath.Announcement{{IP: netip.MustParseAddr("172.18.0.50"), Link: "up0"}, {IP: netip.MustParseAddr("fd00:18::50"), Link: "up0"}},
+			func(err error) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				done = true
+			})
+		n.until("announced", func() bool { return done })
+	}
+	var failed error
+	done := false
+	n.Announce([]datapath.Announcement{{IP: netip.MustParseAddr("172.18.0.50"), Link: "none0"}}, func(err error) { failed, done = err, true })
+	n.until("announced", func() bool { return done })
+	if failed == nil {
+		t.Error("announced on a link that is not there")
+	}
+}
+
+func TestEvents(t *testing.T) {
+	n := start(t)
+	n.must(put(parse(t, datapath.KindAddress, "172.18.0.50/32 dev eth0 proto 116")))
+	want := datapath.AddressEvent{Addr: netip.MustParseAddr("172.18.0.50"), Link: "eth0", Present: true}
+	n.until("address", func() bool { return slices.Contains(n.addrs, want) })
+	n.must(del(parse(t, datapath.KindAddress, "172.18.0.50/32 dev eth0 proto 116")))
+	want.Present = false
+	n.until("address gone", func() bool { return slices.Contains(n.addrs, want) })
+	n.run("ip", "link", "set", "eth0", "down")
+	n.until("link down", func() bool { return slices.Contains(n.links, datapath.LinkEvent{Name: "eth0", Present: true}) })
+	n.run("ip", "link", "del", "gw0")
+	n.until("link gone", func() bool { return slices.Contains(n.links, datapath.LinkEvent{Name: "gw0"}) })
+}
