@@ -12,8 +12,9 @@ import (
 // Resolver has tunnel neighbours known ahead of the first packet. An address that does not answer is
 // asked for a few times; after that, when somebody calls Want again with another reason.
 type Resolver struct {
-	env  *Env
-	asks map[netip.Addr]*ask
+	env   *Env
+	asks  map[netip.Addr]*ask
+	armed bool
 }
 
 type ask struct {
@@ -28,6 +29,11 @@ const (
 	resolveRetry = 500 * time.Millisecond
 )
 
+// resolveRefresh is how often everything that is wanted is asked for again: well within the 15 minutes
+// after which OVS forgets a tunnel neighbour that is not used (tnl-neigh-cache.c), so that the first
+// packet after a quiet time arrives.
+const resolveRefresh = 5 * time.Minute
+
 // NewResolver returns a resolver.
 func NewResolver(env *Env) *Resolver { return &Resolver{env: env, asks: map[netip.Addr]*ask{}} }
 
@@ -39,6 +45,22 @@ func (r *Resolver) Want(ip netip.Addr, reason string) {
 	a := &ask{reason: reason}
 	r.asks[ip] = a
 	r.try(ip, a)
+	r.arm()
+}
+
+// arm has what is wanted asked for again after a while.
+func (r *Resolver) arm() {
+	if r.armed {
+		return
+	}
+	r.armed = true
+	r.env.Clock.AfterFunc(resolveRefresh, edge.Background, func() {
+		r.armed = false
+		if len(r.asks) > 0 {
+			r.Again()
+			r.arm()
+		}
+	})
 }
 
 // Forget drops an address: it is asked for again when it is wanted.
