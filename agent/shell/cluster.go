@@ -50,21 +50,21 @@ func (c *Cluster) WatchAgent(ctx context.Context, node string) error {
 	}
 	core := c.kube.CoreV1()
 	return c.run(ctx,
-		informer(edge.KindService, &corev1.Service{}, core.Services("").List, core.Services("").Watch, nil),
-		informer(edge.KindEndpointSlice, &discoveryv1.EndpointSlice{}, c.kube.DiscoveryV1().EndpointSlices("").List, c.kube.DiscoveryV1().EndpointSlices("").Watch, nil),
-		informer(edge.KindNode, &corev1.Node{}, core.Nodes().List, core.Nodes().Watch, nil),
-		informer(edge.KindPod, &corev1.Pod{}, core.Pods("").List, core.Pods("").Watch, onNode),
-		informer(edge.KindNamespace, &corev1.Namespace{}, core.Namespaces().List, core.Namespaces().Watch, nil),
-		informer(edge.KindEgress, &v1beta1.Egress{}, c.crd.Egresses().List, c.crd.Egresses().Watch, nil),
-		informer(edge.KindExternalIPPool, &v1beta1.ExternalIPPool{}, c.crd.ExternalIPPools().List, c.crd.ExternalIPPools().Watch, nil),
+		informer(c.kube, edge.KindService, &corev1.Service{}, core.Services("").List, core.Services("").Watch, nil),
+		informer(c.kube, edge.KindEndpointSlice, &discoveryv1.EndpointSlice{}, c.kube.DiscoveryV1().EndpointSlices("").List, c.kube.DiscoveryV1().EndpointSlices("").Watch, nil),
+		informer(c.kube, edge.KindNode, &corev1.Node{}, core.Nodes().List, core.Nodes().Watch, nil),
+		informer(c.kube, edge.KindPod, &corev1.Pod{}, core.Pods("").List, core.Pods("").Watch, onNode),
+		informer(c.kube, edge.KindNamespace, &corev1.Namespace{}, core.Namespaces().List, core.Namespaces().Watch, nil),
+		informer(c.kube, edge.KindEgress, &v1beta1.Egress{}, c.crd.Egresses().List, c.crd.Egresses().Watch, nil),
+		informer(c.kube, edge.KindExternalIPPool, &v1beta1.ExternalIPPool{}, c.crd.ExternalIPPools().List, c.crd.ExternalIPPools().Watch, nil),
 	)
 }
 
 // WatchController starts the informers of the pool allocation.
 func (c *Cluster) WatchController(ctx context.Context) error {
 	return c.run(ctx,
-		informer(edge.KindEgress, &v1beta1.Egress{}, c.crd.Egresses().List, c.crd.Egresses().Watch, nil),
-		informer(edge.KindExternalIPPool, &v1beta1.ExternalIPPool{}, c.crd.ExternalIPPools().List, c.crd.ExternalIPPools().Watch, nil),
+		informer(c.kube, edge.KindEgress, &v1beta1.Egress{}, c.crd.Egresses().List, c.crd.Egresses().Watch, nil),
+		informer(c.kube, edge.KindExternalIPPool, &v1beta1.ExternalIPPool{}, c.crd.ExternalIPPools().List, c.crd.ExternalIPPools().Watch, nil),
 	)
 }
 
@@ -74,7 +74,7 @@ type kindInformer struct {
 	cache.SharedIndexInformer
 }
 
-func informer[L runtime.Object](kind string, example runtime.Object, list func(context.Context, metav1.ListOptions) (L, error),
+func informer[L runtime.Object](client any, kind string, example runtime.Object, list func(context.Context, metav1.ListOptions) (L, error),
 	open func(context.Context, metav1.ListOptions) (watch.Interface, error), tweak func(*metav1.ListOptions),
 ) kindInformer {
 	lw := &cache.ListWatch{
@@ -91,7 +91,8 @@ func informer[L runtime.Object](kind string, example runtime.Object, list func(c
 			return open(ctx, o)
 		},
 	}
-	return kindInformer{kind, cache.NewSharedIndexInformer(lw, example, 0, cache.Indexers{})}
+	// A client that cannot stream lists, such as a fake one, says so.
+	return kindInformer{kind, cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, client), example, 0, cache.Indexers{})}
 }
 
 // run starts informers; each posts its objects, and after those that existed at the start that the kind

@@ -1,0 +1,352 @@
+//go:build linux
+
+package daemon_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netns"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/yaml"
+
+	"towtank/agent/shell"
+	"towtank/agent/shell/daemon"
+	"towtank/e2e/vswitchd"
+	"towtank/sim/kube"
+	"towtank/sim/kube/clients"
+)
+
+// thread is an OS thread inside a network namespace of the test's own. What it starts is in there too.
+type thread struct {
+	name string
+	work chan func()
+}
+
+// namespace makes a network namespace that goes with the test.
+func namespace(t *testing.T, name string) *thread {
+	t.Helper()
+	th := &thread{name, make(chan func())}
+	made := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		h, err := netns.NewNamed(name)
+		if err == nil {
+			err = h.Close()
+		}
+		made <- err
+		for f := range th.work {
+			f()
+		}
+	}()
+	if err := <-made; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		close(th.work)
+		if err := netns.DeleteNamed(name); err != nil {
+			t.Error(err)
+		}
+	})
+	return th
+}
+
+// do runs f on the thread.
+func (th *thread) do(f func()) {
+	done := make(chan struct{})
+	th.work <- func() {
+		defer close(done)
+		f()
+	}
+	<-done
+}
+
+func (th *thread) run(t *testing.T, args ...string) string {
+	t.Helper()
+	var out []byte
+	var err error
+	th.do(func() { out, err = exec.Command(args[0], args[1:]...).CombinedOutput() })
+	if err != nil {
+		t.Fatalf("in %s: %s: %v: %s", th.name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// serve answers every connection with a name and the address that it comes from, and every line after
+// that with the line.
+func (th *thread) serve(t *testing.T, addr, name string) {
+	t.Helper()
+	var l net.Listener
+	var err error
+	th.do(func() { l, err = net.Listen("tcp", addr) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = c.Close() }()
+				host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+				if _, err := fmt.Fprintf(c, "%-20s", name+" "+host); err == nil {
+					_, _ = io.Copy(c, c)
+				}
+			}()
+		}
+	}()
+}
+
+// dial connects and returns what the server says.
+func (th *thread) dial(addr string) (c net.Conn, said string, err error) {
+	th.do(func() { c, err = (&net.Dialer{Timeout: 3 * time.Second}).Dial("tcp", addr) })
+	if err != nil {
+		return nil, "", err
+	}
+	b := make([]byte, 20)
+	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	if _, err := io.ReadFull(c, b); err != nil {
+		return nil, "", errors.Join(err, c.Close())
+	}
+	return c, strings.TrimSpace(string(b)), nil
+}
+
+// eventually dials until the server says what it should: what is applied last decides when.
+func (th *thread) eventually(t *testing.T, addr, want string) net.Conn {
+	t.Helper()
+	var said string
+	var err error
+	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		var c net.Conn
+		if c, said, err = th.dial(addr); err == nil {
+			if said == want {
+				return c
+			}
+			_ = c.Close()
+		}
+	}
+	t.Fatalf("%s to %s: want %q, got %q, %v", th.name, addr, want, said, err)
+	return nil
+}
+
+const objects = `
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+spec: {podCIDRs: [10.10.1.0/24]}
+status: {addresses: [{type: InternalIP, address: 172.18.0.11}], conditions: [{type: Ready, status: "True"}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: client, namespace: default, labels: {app: client}}
+spec: {nodeName: n1, containers: [{name: c, image: c}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: default, labels: {app: web}}
+spec: {nodeName: n1, containers: [{name: c, image: c}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: default}
+spec: {clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10], ipFamilies: [IPv4], ports: [{name: http, protocol: TCP, port: 80, targetPort: 8080}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: default, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: http, protocol: TCP, port: 8080}]
+endpoints: [{addresses: [WEB], nodeName: n1, conditions: {ready: true, serving: true, terminating: false}}]
+`
+
+// TestPodsOnRealOVS runs the production agent on a node that is a network namespace with a real Open vSwitch
+// in userspace, and has the packets of real Pods decide.
+func TestPodsOnRealOVS(t *testing.T) {
+	if err := available(); err != nil {
+		if os.Getenv("TOWTANK_ROOT") == "1" && os.Getenv("TOWTANK_OVS") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	name := fmt.Sprintf("towtank-node-%d", os.Getpid())
+	node := namespace(t, name)
+	node.run(t, "ip", "link", "set", "lo", "up")
+	node.run(t, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0-far")
+	node.run(t, "ip", "addr", "add", "172.18.0.11/16", "dev", "eth0")
+	for _, l := range []string{"eth0", "eth0-far"} {
+		node.run(t, "ip", "link", "set", l, "up")
+	}
+	var server *vswitchd.Server
+	var err error
+	node.do(func() { server, err = vswitchd.Start() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	node.run(t, "ovs-vsctl", "--db=unix:"+server.Database(), "add-br", "br-int", "--",
+		"set", "bridge", "br-int", "datapath_type=netdev", "fail_mode=secure", "protocols=OpenFlow15")
+
+	cluster, err := kube.New(kube.Config{Now: time.Now, IPv4: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, slice, _ := strings.Cut(objects, "---\napiVersion: discovery")
+	if results, err := cluster.Apply([]byte(before), "objects.yaml"); err != nil {
+		t.Fatalf("%v %v", results, err)
+	}
+	cl := clients.New(cluster)
+
+	dir := t.TempDir()
+	options := daemon.Options{
+		Node: "n1", Settings: &daemon.Settings{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}}, Netns: name, Bridge: "br-int",
+		Database: server.Database(), OpenFlow: server.OpenFlow("br-int"), Control: server.Control(), Socket: filepath.Join(dir, "cni.sock"),
+		StateDir: filepath.Join(dir, "run"), AddressDir: filepath.Join(dir, "addresses"),
+		Kube: cl.Kubernetes, CRD: cl.CRD, Recorder: record.NewFakeRecorder(1000), Log: klog.Background(),
+	}
+	stop := start(t, options)
+
+	pods := map[string]*thread{}
+	ips := map[string]string{}
+	for _, pod := range []string{"client", "web"} {
+		pods[pod] = namespace(t, name+"-"+pod)
+		a := call(options.Socket, "ADD", pods[pod], pod)
+		if a.Code != 0 || len(a.IPs) != 1 {
+			t.Fatalf("ADD %s: %+v", pod, a)
+		}
+		ips[pod] = a.IPs[0].Addr().String()
+		pods[pod].serve(t, ":8080", pod)
+	}
+	pods["client"].eventually(t, net.JoinHostPort(ips["web"], "8080"), "web "+ips["client"]).Close()
+	pods["web"].eventually(t, net.JoinHostPort(ips["client"], "8080"), "client "+ips["web"]).Close()
+	node.serve(t, ":9090", "node")
+	pods["client"].eventually(t, "172.18.0.11:9090", "node "+ips["client"]).Close()
+	node.eventually(t, net.JoinHostPort(ips["web"], "8080"), "web 10.10.1.1").Close()
+
+	endpoints := &discoveryv1.EndpointSlice{}
+	if err := yaml.UnmarshalStrict([]byte("apiVersion: discovery"+strings.Replace(slice, "WEB", ips["web"], 1)), endpoints); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cl.Kubernetes.DiscoveryV1().EndpointSlices("default").Create(t.Context(), endpoints, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	running := pods["client"].eventually(t, "10.96.0.10:80", "web "+ips["client"])
+	defer func() { _ = running.Close() }()
+	echo(t, running, "before the restart")
+
+	// An agent that ends and starts again takes over what is there; connections do not notice.
+	stop()
+	echo(t, running, "without an agent")
+	stop = start(t, options)
+	echo(t, running, "after the restart")
+	pods["web"].eventually(t, "10.96.0.10:80", "web "+hairpin).Close()
+	if a := call(options.Socket, "CHECK", pods["web"], "web"); a.Code != 0 {
+		t.Errorf("CHECK: %+v", a)
+	}
+
+	// A Service without endpoints refuses nobody's connection by silence of the old backend.
+	if err := cl.Kubernetes.DiscoveryV1().EndpointSlices("default").Delete(t.Context(), "web-1", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	gone := false
+	for end := time.Now().Add(15 * time.Second); !gone && time.Now().Before(end); {
+		c, _, err := pods["client"].dial("10.96.0.10:80")
+		if gone = err != nil; !gone {
+			_ = c.Close()
+		}
+	}
+	if !gone {
+		t.Error("a Service without endpoints is answered")
+	}
+
+	for pod, th := range pods {
+		if a := call(options.Socket, "DEL", th, pod); a.Code != 0 {
+			t.Errorf("DEL %s: %+v", pod, a)
+		}
+		if links := th.run(t, "ip", "-o", "link"); strings.Contains(links, "eth0") {
+			t.Errorf("%s still has its link:\n%s", pod, links)
+		}
+	}
+	stop()
+}
+
+// hairpin is where a Pod's connection to itself by its Service comes from.
+const hairpin = "169.254.0.253"
+
+func available() error {
+	if os.Geteuid() != 0 {
+		return errors.New("needs root")
+	}
+	for _, p := range []string{"ip", "ovs-vsctl", "iptables-restore", "ipset", "nft", "ethtool"} {
+		if _, err := exec.LookPath(p); err != nil {
+			return err
+		}
+	}
+	return vswitchd.Available()
+}
+
+// start runs the agent until the returned function is called.
+func start(t *testing.T, o daemon.Options) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	o.Ready = func() { close(ready) }
+	go func() { ended <- daemon.Run(ctx, o) }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		t.Fatalf("the agent ended: %v", err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the agent is not ready after 20 s")
+	}
+	var once bool
+	stop = func() {
+		if once {
+			return
+		}
+		once = true
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the agent ended with %v", err)
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+func call(socket, verb string, pod *thread, name string) *shell.CNIAnswer {
+	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
+	defer cancel()
+	return shell.Call(ctx, socket, shell.CNICall{
+		Command: verb, ContainerID: "c-" + name, Netns: "/run/netns/" + pod.name, Ifname: "eth0", PodNamespace: "default", PodName: name,
+	})
+}
+
+// echo sends a line on a connection that is open and wants it back.
+func echo(t *testing.T, c net.Conn, text string) {
+	t.Helper()
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, len(text))
+	if _, err := io.ReadFull(c, b); err != nil || string(b) != text {
+		t.Fatalf("sent %q, got %q, %v", text, b, err)
+	}
+}
