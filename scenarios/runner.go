@@ -11,6 +11,7 @@ import (
 	"towtank/scenarios/check"
 	"towtank/scenarios/lang"
 	"towtank/sim"
+	"towtank/sim/ovs"
 )
 
 // Options says how a file is run.
@@ -24,6 +25,9 @@ type Options struct {
 	NoEnd bool
 	// RestartAfterDeath, if positive, starts an agent again that a fault killed, after that time.
 	RestartAfterDeath time.Duration
+	// Backend is the name of what runs the file; "": sim. NewSwitch makes its switches; nil: the model.
+	Backend   string
+	NewSwitch func(node string, c ovs.Config) (sim.Switch, error)
 	// Hook, if set, is called with the world once it exists.
 	Hook func(*sim.World)
 }
@@ -74,8 +78,14 @@ func Run(file *lang.File, opts Options, obs Observer) (End, error) {
 		file: file, opts: opts, obs: obs, lopts: file.Options(), named: map[string]*named{}, conns: map[string]*sim.Conn{},
 		stream: map[string]*sim.Stream{}, cni: map[string]string{},
 	}
-	end := End{File: file.Name, Backend: "sim", Seed: opts.Seed, Replay: fmt.Sprintf("towtank run --seed %d %s", opts.Seed, file.Name)}
-	if b := file.Backends(); len(b) > 0 && !slices.Contains(b, "sim") {
+	where := ""
+	if opts.Backend == "" {
+		r.opts.Backend = "sim"
+	} else if opts.Backend != "sim" {
+		where = "--backend " + opts.Backend + " "
+	}
+	end := End{File: file.Name, Backend: r.opts.Backend, Seed: opts.Seed, Replay: fmt.Sprintf("towtank run %s--seed %d %s", where, opts.Seed, file.Name)}
+	if b := file.Backends(); len(b) > 0 && !slices.Contains(b, r.opts.Backend) {
 		end.Outcome = Skip
 		obs.End(end)
 		return end, nil
@@ -129,7 +139,7 @@ func (r *Runner) instance(index int, in *lang.Instance) error {
 		}
 		s.Iter[b.Var] = b.Value
 	}
-	if !in.RunsOn("sim") {
+	if !in.RunsOn(r.opts.Backend) {
 		s.Outcome = Skip
 		r.obs.Step(s)
 		return nil
@@ -194,7 +204,7 @@ func worldOptions(o lang.Options, run Options) sim.Options {
 		NoProxyLoadBalancers: !o.ProxyLoadBalancerIPs, MaxEgressIPsPerNode: most, SkipServices: o.SkipServices,
 		LoadBalancerMode: o.LoadBalancerMode, NodePortAddresses: o.NodePortAddresses, PodCIDRSize: o.PodCIDRSize,
 		ServiceCIDRs: o.ServiceCIDRs, Membership: o.Membership, MemberTimeout: o.MemberTimeout, MemberRejoin: o.MemberRejoin,
-		AuditEvery: o.AuditEvery, LogTo: run.LogTo, RestartAfterDeath: run.RestartAfterDeath,
+		AuditEvery: o.AuditEvery, LogTo: run.LogTo, RestartAfterDeath: run.RestartAfterDeath, NewSwitch: run.NewSwitch,
 	}
 }
 

@@ -30,7 +30,7 @@ type Node struct {
 	v4, v6   netip.Addr
 	podCIDRs []netip.Prefix
 	ns       *host.Netns
-	sw       *ovs.Switch
+	sw       Switch
 	tunnels  *tunnels
 	ipam     *ipam
 	ipamFree time.Time // when the lock of the address files is free
@@ -61,7 +61,7 @@ func (n *Node) Name() string { return n.name }
 func (n *Node) Netns() *host.Netns { return n.ns }
 
 // Switch returns the node's switch.
-func (n *Node) Switch() *ovs.Switch { return n.sw }
+func (n *Node) Switch() Switch { return n.sw }
 
 // Up reports whether the node is powered on.
 func (n *Node) Up() bool { return n.up }
@@ -192,7 +192,7 @@ func (n *Node) build() {
 	})
 	w.attach(n.name, n.ns, 0, n.addresses())
 	w.routes(n.ns)
-	n.sw = ovs.New(ovs.Config{
+	n.sw = w.newSwitch(n, ovs.Config{
 		Name: Bridge, Now: w.queue.Now, Datapath: w.opts.Datapath, Output: n.output, Tunnel: n.tunnels.send, PacketIn: n.packetIn,
 		PortChanged: n.portChanged, Device: func(name string) bool { return n.ns.Link(name) != nil },
 		Late: func(string) bool { return n.lateNow }, HashSeed: w.opts.Seed<<8 | uint64(n.index), TableName: pipeline.TableName,

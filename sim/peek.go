@@ -34,6 +34,9 @@ func (w *World) Peek(f func(probe func(Flow) (Result, error))) error {
 	if w.peek != nil {
 		return fmt.Errorf("a peek inside a peek")
 	}
+	if !w.CanPeek() {
+		return fmt.Errorf("the switches of this world cannot undo what packets do to them")
+	}
 	w.peek = &peeking{via: map[externalDst]netip.Addr{}, log: w.log}
 	w.log = NewLog(epoch, nil)
 	ins := make([][2]int, len(w.nodeOrder))
@@ -43,7 +46,7 @@ func (w *World) Peek(f func(probe func(Flow) (Result, error))) error {
 	}
 	for i, n := range w.nodeOrder {
 		ins[i] = [2]int{n.packetIns, n.refusals}
-		n.sw.BeginPeek()
+		n.sw.(peeker).BeginPeek()
 		n.tunnels.peek = map[netip.Addr]tunnelUse{}
 	}
 	for _, ns := range spaces {
@@ -61,7 +64,7 @@ func (w *World) Peek(f func(probe func(Flow) (Result, error))) error {
 	}
 	for i, n := range w.nodeOrder {
 		n.packetIns, n.refusals = ins[i][0], ins[i][1]
-		n.sw.EndPeek()
+		n.sw.(peeker).EndPeek()
 		n.tunnels.endPeek()
 	}
 	p := w.peek

@@ -26,6 +26,7 @@ import (
 	"towtank/sim/fabric"
 	"towtank/sim/host"
 	"towtank/sim/kube"
+	"towtank/sim/ovs"
 	"towtank/sim/packet"
 )
 
@@ -50,6 +51,8 @@ type Options struct {
 	AuditEvery           time.Duration
 	// LogTo, if set, gets every line of the event log.
 	LogTo io.Writer
+	// NewSwitch makes the switch of a node; nil: the model. Then packets leave traces: see CanPeek.
+	NewSwitch func(node string, c ovs.Config) (Switch, error)
 	// RestartAfterDeath, if positive, starts an agent again that a fault killed, after that time.
 	RestartAfterDeath time.Duration
 }

@@ -40,7 +40,7 @@ func start(t *testing.T) *live {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	if err := s.AddBridge("br-int", nil); err != nil {
+	if err := s.AddBridge("br-int"); err != nil {
 		t.Fatal(err)
 	}
 	l := &live{t: t, server: s, loop: make(chan func(), 10_000), packets: make(chan *openflow.PacketIn, 100)}

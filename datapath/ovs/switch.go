@@ -19,6 +19,7 @@ import (
 	"towtank/datapath"
 	"towtank/datapath/openflow"
 	"towtank/datapath/ovsdb"
+	"towtank/datapath/ovsdb/database"
 	"towtank/datapath/unixctl"
 )
 
@@ -56,7 +57,7 @@ type Switch struct {
 
 	mu     sync.Mutex
 	of     *channel
-	db     *ovsdb.Client
+	db     *database.Client
 	ctl    *unixctl.Client
 	kind   string // datapath_type
 	closed bool
@@ -79,7 +80,7 @@ func Connect(cfg Config) (*Switch, error) {
 
 // connect makes all three connections.
 func (s *Switch) connect() error {
-	db, err := ovsdb.Dial("unix", s.cfg.Database, s.cfg.Bridge, func(e datapath.PortEvent) {
+	db, err := database.Dial("unix", s.cfg.Database, s.cfg.Bridge, func(e datapath.PortEvent) {
 		if s.cfg.Port != nil {
 			s.cfg.Post(func() { s.cfg.Port(e) })
 		}
@@ -186,7 +187,7 @@ func (s *Switch) Close() {
 	s.drop()
 }
 
-func (s *Switch) conns() (*channel, *ovsdb.Client, *unixctl.Client, error) {
+func (s *Switch) conns() (*channel, *database.Client, *unixctl.Client, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.of == nil {
@@ -272,6 +273,22 @@ func (s *Switch) DumpAll(done func(Tables, []*ovsdb.Port, error)) {
 	})
 }
 
+// DumpTables returns all flows, groups and meters of the bridge.
+func (s *Switch) DumpTables(done func(Tables, error)) {
+	s.DumpAll(func(t Tables, _ []*ovsdb.Port, err error) { done(t, err) })
+}
+
+// SyncPorts has done called when ovs-vswitchd has taken in all that was written to the database before.
+func (s *Switch) SyncPorts(done func(error)) {
+	answer := func(err error) { s.cfg.Post(func() { done(err) }) }
+	_, db, _, err := s.conns()
+	if err != nil {
+		answer(err)
+		return
+	}
+	db.Sync(answer)
+}
+
 // FlushConntrack implements datapath.Switch: on the OpenFlow connection, so that it comes after the bundles
 // before it.
 func (s *Switch) FlushConntrack(tuples []datapath.Tuple, done func(error)) {
@@ -340,6 +357,18 @@ func (s *Switch) PacketOut(inPort uint32, actions []openflow.Action, frame []byt
 	}
 	xid := of.newXIDs(1)
 	return of.send(func(b []byte) ([]byte, error) { return openflow.AppendPacketOut(b, xid, inPort, actions, frame) })
+}
+
+// Barrier has done called when the switch has done everything that was sent before, and the packet-ins that
+// it had for us are here.
+func (s *Switch) Barrier(done func(error)) {
+	answer := func(err error) { s.cfg.Post(func() { done(err) }) }
+	of, _, _, err := s.conns()
+	if err != nil {
+		answer(err)
+		return
+	}
+	of.barrier(answer)
 }
 
 func addrPort(a netip.Addr) netip.AddrPort { return netip.AddrPortFrom(a, 0) }

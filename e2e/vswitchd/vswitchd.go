@@ -13,8 +13,10 @@ import (
 	"syscall"
 	"time"
 
+	"towtank/datapath"
 	"towtank/datapath/jsonrpc"
 	"towtank/datapath/ovsdb"
+	"towtank/datapath/ovsdb/database"
 	"towtank/datapath/unixctl"
 )
 
@@ -32,6 +34,7 @@ type Server struct {
 	dir         string
 	db, switchd *exec.Cmd
 	ctl         *unixctl.Client
+	bridges     []string
 }
 
 // Available says what is missing on this machine, nil if nothing is.
@@ -125,7 +128,7 @@ func (s *Server) start() error {
 	}
 	rpc := jsonrpc.New(conn, nil)
 	defer rpc.Close()
-	if _, err := rpc.Call("transact", []any{ovsdb.Database, map[string]any{"op": "insert", "table": "Open_vSwitch", "row": map[string]any{}}}); err != nil {
+	if _, err := rpc.Call("transact", []any{database.Name, map[string]any{"op": "insert", "table": "Open_vSwitch", "row": map[string]any{}}}); err != nil {
 		return fmt.Errorf("ovsdb-server: %w", err)
 	}
 	return s.startSwitch()
@@ -192,8 +195,28 @@ func (s *Server) Call(command string, args ...string) (string, error) {
 	return s.ctl.Call(command, args...)
 }
 
+// Round returns when ovs-vswitchd's main loop has begun a new round. A loop takes connections before it runs
+// commands, so a connection that is made after an answer is for a later round; on one connection it would
+// answer several commands in one.
+func (s *Server) Round() error {
+	c, err := unixctl.Dial(s.Control())
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = c.Call("version")
+	return err
+}
+
 // AddBridge makes a bridge on the dummy datapath that forwards nothing by itself.
-func (s *Server) AddBridge(name string, other map[string]string) error {
+func (s *Server) AddBridge(name string) error { return s.addBridge(name, "secure", nil) }
+
+// AddPlainBridge makes a bridge on the dummy datapath that is an ordinary switch, with other_config.
+func (s *Server) AddPlainBridge(name string, other map[string]string) error {
+	return s.addBridge(name, "standalone", other)
+}
+
+func (s *Server) addBridge(name, failMode string, other map[string]string) error {
 	conn, err := net.Dial("unix", s.Database())
 	if err != nil {
 		return err
@@ -205,11 +228,11 @@ func (s *Server) AddBridge(name string, other map[string]string) error {
 		pairs = append(pairs, [2]string{k, v})
 	}
 	raw, err := rpc.Call("transact", []any{
-		ovsdb.Database,
+		database.Name,
 		map[string]any{"op": "insert", "table": "Interface", "row": map[string]any{"name": name, "type": "internal"}, "uuid-name": "i"},
 		map[string]any{"op": "insert", "table": "Port", "row": map[string]any{"name": name, "interfaces": []any{"named-uuid", "i"}}, "uuid-name": "p"},
 		map[string]any{"op": "insert", "table": "Bridge", "uuid-name": "b", "row": map[string]any{
-			"name": name, "datapath_type": "dummy", "fail_mode": "secure", "ports": []any{"named-uuid", "p"},
+			"name": name, "datapath_type": "dummy", "fail_mode": failMode, "ports": []any{"named-uuid", "p"},
 			"protocols": []any{"set", []any{"OpenFlow15"}}, "other_config": []any{"map", pairs},
 		}},
 		map[string]any{"op": "mutate", "table": "Open_vSwitch", "where": []any{}, "mutations": []any{[]any{"bridges", "insert", []any{"set", []any{[]any{"named-uuid", "b"}}}}}},
@@ -220,11 +243,40 @@ func (s *Server) AddBridge(name string, other map[string]string) error {
 	if strings.Contains(string(raw), `"error"`) {
 		return fmt.Errorf("add bridge %s: %s", name, raw)
 	}
-	mgmt, err := s.dial(s.switchd, s.OpenFlow(name))
+	s.bridges = append(s.bridges, name)
+	return s.waitBridges()
+}
+
+// waitBridges returns when ovs-vswitchd listens for all bridges.
+func (s *Server) waitBridges() error {
+	for _, b := range s.bridges {
+		mgmt, err := s.dial(s.switchd, s.OpenFlow(b))
+		if err != nil {
+			return err
+		}
+		mgmt.Close()
+	}
+	return nil
+}
+
+// AddPort adds a port to a bridge and returns when ovs-vswitchd has it.
+func (s *Server) AddPort(bridge, name, kind string, options map[string]string) error {
+	c, err := database.Dial("unix", s.Database(), bridge, nil)
 	if err != nil {
 		return err
 	}
-	return mgmt.Close()
+	defer c.Close()
+	p, err := ovsdb.NewPort(ovsdb.PortSpec{Name: name, Type: kind, Options: options})
+	if err != nil {
+		return err
+	}
+	result := make(chan error, 1)
+	c.Apply([]datapath.Op{{New: p}}, func(r []datapath.OpResult) { result <- r[0].Err })
+	if err := <-result; err != nil {
+		return err
+	}
+	c.Sync(func(err error) { result <- err })
+	return <-result
 }
 
 // Kill kills ovs-vswitchd (SIGKILL); StartAgain starts it.
@@ -238,7 +290,13 @@ func (s *Server) Kill() error {
 // StartAgain starts ovs-vswitchd after Kill.
 func (s *Server) StartAgain() error {
 	os.Remove(s.Control())
-	return s.startSwitch()
+	for _, b := range s.bridges {
+		os.Remove(s.OpenFlow(b))
+	}
+	if err := s.startSwitch(); err != nil {
+		return err
+	}
+	return s.waitBridges()
 }
 
 // Close ends the processes and removes the directory.

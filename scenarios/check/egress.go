@@ -129,6 +129,9 @@ func (c *Checker) some(list []leaving, k int) []leaving {
 // tryLeaving tries connections and compares their sources with what the Pods' nodes were told. With
 // holders, which node holds which Egress IP now, the connections must also arrive, from there.
 func (c *Checker) tryLeaving(list []leaving, holders map[netip.Addr]string) []Result {
+	if !c.w.CanPeek() {
+		return nil
+	}
 	var out []Result
 	err := c.w.Peek(func(probe func(sim.Flow) (sim.Result, error)) {
 		for _, l := range list {

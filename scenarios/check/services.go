@@ -169,7 +169,7 @@ func (c *Checker) services() []Result {
 	}
 	clients, targets := c.clients(quiet), c.targets()
 	total := len(clients) * len(targets)
-	if total == 0 || len(c.w.Kube.List(kube.KindService)) == 0 {
+	if total == 0 || len(c.w.Kube.List(kube.KindService)) == 0 || !c.w.CanPeek() {
 		return nil
 	}
 	views := map[*sim.Node]*reference.View{}

@@ -342,3 +342,20 @@ func (p *Packet) unmarshalICMP(b []byte) error {
 	}
 	return nil
 }
+
+// MarshalUDP returns the frame of a UDP packet that carries data.
+func MarshalUDP(p *Packet, data []byte) ([]byte, error) {
+	q := *p
+	q.Size = ip4Header + 8 + len(data)
+	if p.EthType == EthIPv6 {
+		q.Size += ip6Header - ip4Header
+	}
+	b, err := Marshal(&q)
+	if err != nil {
+		return nil, err
+	}
+	l4 := b[len(b)-8-len(data):]
+	copy(l4[8:], data)
+	l4[6], l4[7] = 0, 0
+	return b, checksumL4(l4, &q)
+}

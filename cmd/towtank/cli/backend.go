@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"towtank/e2e/ovsdummy"
+	"towtank/e2e/vswitchd"
 	"towtank/internal/spelling"
 	"towtank/scenarios"
 	"towtank/scenarios/lang"
@@ -19,7 +21,8 @@ type backend struct {
 
 // backends are the backends by name. A new one is added here, when it implements run.
 var backends = map[string]backend{
-	"sim": {run: scenarios.Run},
+	"sim":      {run: scenarios.Run},
+	"ovsdummy": {run: ovsdummy.Run, unable: vswitchd.Available},
 }
 
 // backendNamed returns a backend that can run here.

@@ -1,4 +1,4 @@
-package ovsdb
+package database
 
 import (
 	"encoding/json"

@@ -1,4 +1,6 @@
-package ovsdb
+// Package database is a client of Open vSwitch's database: the JSON-RPC protocol of RFC 7047, for the ports of
+// one bridge.
+package database
 
 import (
 	"encoding/json"
@@ -12,10 +14,11 @@ import (
 
 	"towtank/datapath"
 	"towtank/datapath/jsonrpc"
+	"towtank/datapath/ovsdb"
 )
 
-// Database is the name of Open vSwitch's database.
-const Database = "Open_vSwitch"
+// Name is the name of Open vSwitch's database.
+const Name = "Open_vSwitch"
 
 // Client is a connection to the database, with a copy of the ports of one bridge that the server keeps up to
 // date. It answers the server's echo requests. A connection that ended is not used again: dial anew.
@@ -53,7 +56,7 @@ func Dial(network, address, bridge string, changed func(datapath.PortEvent)) (*C
 	c.conn = jsonrpc.New(conn, c.notified)
 	columns := func(names ...string) any { return map[string]any{"columns": names} }
 	first := make(chan error, 1)
-	c.conn.Go("monitor", []any{Database, "", map[string]any{
+	c.conn.Go("monitor", []any{Name, "", map[string]any{
 		"Bridge":       columns("name", "ports", "datapath_type"),
 		"Port":         columns("name", "interfaces", "external_ids", "tag"),
 		"Interface":    columns("name", "type", "options", "ofport", "ofport_request", "mac", "link_state", "error"),
@@ -202,17 +205,17 @@ func (c *Client) portEvents() []datapath.PortEvent {
 
 // Ports returns the ports of the bridge, sorted by name, without the local one. A port that this package
 // cannot express is left out.
-func (c *Client) Ports() []*Port {
+func (c *Client) Ports() []*ovsdb.Port {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all := c.ports()
-	var out []*Port
+	var out []*ovsdb.Port
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		p := all[name]
 		if name == c.bridge || p.iface == nil {
 			continue
 		}
-		made, err := NewPort(PortSpec{
+		made, err := ovsdb.NewPort(ovsdb.PortSpec{
 			Name: name, Type: strings.TrimSuffix(textOf(p.iface["type"]), "system"), Options: mapOf(p.iface["options"]), ExternalIDs: mapOf(p.port["external_ids"]),
 			OFPortRequest: uint16(numberOf(p.iface["ofport_request"])), MAC: textOf(p.iface["mac"]), Tag: uint16(numberOf(p.port["tag"])),
 		})
@@ -267,7 +270,7 @@ func (c *Client) applyEach(ops []datapath.Op, results []datapath.OpResult, done 
 }
 
 func (c *Client) transact(ops []datapath.Op, done func(error)) {
-	params := []any{Database}
+	params := []any{Name}
 	c.mu.Lock()
 	there, hasBridge := c.ports(), c.bridgeRow() != nil
 	c.mu.Unlock()
@@ -277,7 +280,7 @@ func (c *Client) transact(ops []datapath.Op, done func(error)) {
 	}
 	for i, op := range ops {
 		old, exists := there[op.Key().Name]
-		switch p, isPort := op.New.(*Port); {
+		switch p, isPort := op.New.(*ovsdb.Port); {
 		case op.Delete() && !exists:
 		case op.Delete():
 			params = append(params, c.mutatePorts("delete", wireUUID(old.portID)))
@@ -303,7 +306,7 @@ func (c *Client) mutatePorts(how string, id any) any {
 	}
 }
 
-func (c *Client) put(p *Port, i int, old port, exists bool) []any {
+func (c *Client) put(p *ovsdb.Port, i int, old port, exists bool) []any {
 	optional := func(present bool, v any) any {
 		if present {
 			return v
@@ -311,10 +314,10 @@ func (c *Client) put(p *Port, i int, old port, exists bool) []any {
 		return wireSet()
 	}
 	iface := map[string]any{
-		"type": p.spec.Type, "options": wireMap(p.spec.Options),
-		"ofport_request": optional(p.spec.OFPortRequest != 0, p.spec.OFPortRequest), "mac": optional(p.spec.MAC != "", p.spec.MAC),
+		"type": p.Type(), "options": wireMap(p.Options()),
+		"ofport_request": optional(p.OFPortRequest() != 0, p.OFPortRequest()), "mac": optional(p.MAC() != "", p.MAC()),
 	}
-	prow := map[string]any{"external_ids": wireMap(p.spec.ExternalIDs), "tag": optional(p.spec.Tag != 0, p.spec.Tag)}
+	prow := map[string]any{"external_ids": wireMap(p.ExternalIDs()), "tag": optional(p.Tag() != 0, p.Tag())}
 	if exists {
 		where := func(id string) any { return []any{[]any{"_uuid", "==", wireUUID(id)}} }
 		return []any{
@@ -323,7 +326,7 @@ func (c *Client) put(p *Port, i int, old port, exists bool) []any {
 		}
 	}
 	ifaceName, portName := fmt.Sprintf("iface%d", i), fmt.Sprintf("port%d", i)
-	iface["name"], prow["name"], prow["interfaces"] = p.spec.Name, p.spec.Name, wireNamed(ifaceName)
+	iface["name"], prow["name"], prow["interfaces"] = p.Name(), p.Name(), wireNamed(ifaceName)
 	return []any{
 		map[string]any{"op": "insert", "table": "Interface", "row": iface, "uuid-name": ifaceName},
 		map[string]any{"op": "insert", "table": "Port", "row": prow, "uuid-name": portName},
@@ -333,7 +336,7 @@ func (c *Client) put(p *Port, i int, old port, exists bool) []any {
 
 // Transact runs operations of RFC 7047, 5.2 in one transaction and waits.
 func (c *Client) Transact(ops ...any) error {
-	raw, err := c.conn.Call("transact", append([]any{Database}, ops...))
+	raw, err := c.conn.Call("transact", append([]any{Name}, ops...))
 	if err != nil {
 		return fmt.Errorf("ovsdb: %w", err)
 	}
@@ -344,7 +347,7 @@ func (c *Client) Transact(ops ...any) error {
 // Sync has done called when ovs-vswitchd has taken in everything that was written before.
 func (c *Client) Sync(done func(error)) {
 	c.conn.Go("transact", []any{
-		Database,
+		Name,
 		map[string]any{"op": "mutate", "table": "Open_vSwitch", "where": []any{}, "mutations": []any{[]any{"next_cfg", "+=", 1}}},
 		map[string]any{"op": "select", "table": "Open_vSwitch", "where": []any{}, "columns": []any{"next_cfg"}},
 	}, func(raw json.RawMessage, err error) {
