@@ -28,6 +28,8 @@ type Options struct {
 	// Backend is the name of what runs the file; "": sim. NewSwitch makes its switches; nil: the model.
 	Backend   string
 	NewSwitch func(node string, c ovs.Config) (sim.Switch, error)
+	// Cannot, if set, says why the backend cannot carry traffic to an address; steps with such are skipped.
+	Cannot func(to lang.Address, f sim.Flow) (reason string)
 	// Hook, if set, is called with the world once it exists.
 	Hook func(*sim.World)
 }
@@ -44,6 +46,8 @@ type Runner struct {
 	conns  map[string]*sim.Conn
 	stream map[string]*sim.Stream
 	cni    map[string]string
+	// cannot has the names of connections and streams that were skipped, with the reason.
+	cannot map[string]string
 	failed int
 	steps  int
 	line   int // of the step that runs
@@ -76,7 +80,7 @@ func Run(file *lang.File, opts Options, obs Observer) (End, error) {
 	started := time.Now()
 	r := &Runner{
 		file: file, opts: opts, obs: obs, lopts: file.Options(), named: map[string]*named{}, conns: map[string]*sim.Conn{},
-		stream: map[string]*sim.Stream{}, cni: map[string]string{},
+		stream: map[string]*sim.Stream{}, cni: map[string]string{}, cannot: map[string]string{},
 	}
 	where := ""
 	if opts.Backend == "" {

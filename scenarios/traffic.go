@@ -23,6 +23,9 @@ func (r *Runner) probe(st lang.Step, s *Step) error {
 		if err != nil && !errors.Is(err, errNoAddress) {
 			return r.soft(s, err)
 		}
+		if r.skips(s, p.As, p.To.Address, f) {
+			return nil
+		}
 		res, err := r.World.Probe(f)
 		if err != nil {
 			return errCall{err}
@@ -40,6 +43,25 @@ func (r *Runner) probe(st lang.Step, s *Step) error {
 	}
 	return nil
 }
+
+// skips marks a step as skipped, with those of the same name after it, if the backend cannot carry its traffic.
+func (r *Runner) skips(s *Step, name string, to lang.Address, f sim.Flow) bool {
+	delete(r.cannot, name)
+	if r.opts.Cannot == nil {
+		return false
+	}
+	why := r.opts.Cannot(to, f)
+	if why == "" {
+		return false
+	}
+	if name != "" {
+		r.cannot[name] = why
+	}
+	s.skip(why)
+	return true
+}
+
+func (s *Step) skip(why string) { s.Outcome, s.Text2 = Skip, why }
 
 // soft turns an error of the moment (an address that is not there yet) into a failed step, and passes
 // on one of the call.
@@ -251,6 +273,9 @@ func (r *Runner) connection(st lang.Step, s *Step) error {
 		if err != nil {
 			return r.soft(s, err)
 		}
+		if r.skips(s, c.Name, c.To.Address, f) {
+			return nil
+		}
 		conn, err := r.World.Open(f)
 		if err != nil {
 			return errCall{err}
@@ -276,6 +301,10 @@ func (r *Runner) connection(st lang.Step, s *Step) error {
 		}
 	case lang.Send:
 		conn := r.conns[c.Name]
+		if why := r.cannot[c.Name]; why != "" {
+			s.skip(why)
+			return nil
+		}
 		if conn == nil {
 			return callErrorf("no connection %q is open", c.Name)
 		}
@@ -322,10 +351,17 @@ func (r *Runner) streams(st lang.Step, s *Step) error {
 		if err != nil {
 			return r.soft(s, err)
 		}
+		if r.skips(s, c.Name, c.To.Address, f) {
+			return nil
+		}
 		from := c.From
 		r.stream[c.Name] = r.World.StartStream(c.Name, f, func() (*sim.Source, error) { return r.source(from) }, c.Every, c.OneFlow)
 	case lang.StreamStop:
 		x := r.stream[c.Name]
+		if why := r.cannot[c.Name]; why != "" {
+			s.skip(why)
+			return nil
+		}
 		if x == nil {
 			return callErrorf("no stream %q runs", c.Name)
 		}

@@ -5,6 +5,7 @@ import (
 	"towtank/scenarios/lang"
 	"towtank/sim"
 	simovs "towtank/sim/ovs"
+	"towtank/sim/packet"
 )
 
 // Run runs a file as scenarios.Run does, with Open vSwitch's code in the nodes' switches.
@@ -24,5 +25,15 @@ func Run(f *lang.File, opts scenarios.Options, obs scenarios.Observer) (scenario
 		all = append(all, s)
 		return s, nil
 	}
+	opts.Cannot = cannot
 	return scenarios.Run(f, opts, obs)
+}
+
+// cannot says what the userspace datapath does not do: it tracks SCTP by addresses alone and translates no
+// SCTP port, so that a Service whose port is not its endpoints' does not work.
+func cannot(to lang.Address, f sim.Flow) string {
+	if f.Proto == packet.ProtoSCTP && to.IsService() {
+		return "OVS's userspace datapath does not translate SCTP ports"
+	}
+	return ""
 }
