@@ -6,6 +6,7 @@ package agent
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"towtank/agent/edge"
 	"towtank/agent/tables"
 	"towtank/datapath"
+	"towtank/datapath/host"
 )
 
 // Seams is everything that the agent has effects on.
@@ -143,11 +145,32 @@ func (l *Loop) Handle(ev any) {
 	if d, ok := ev.(datapath.DisconnectEvent); ok {
 		l.connection(d)
 	}
+	if l.takenAway(ev) {
+		l.auditDue = true // more than this may be gone: a route goes with its address
+	}
 	old := l.env.Apply(ev)
 	for _, c := range l.concerns {
 		c.Handle(ev, old)
 	}
 	l.wake()
+}
+
+// takenAway reports whether an event says that an address or link went which is wanted, and was known to
+// be there: somebody else removed it. What went by our own Change is not wanted any more.
+func (l *Loop) takenAway(ev any) bool {
+	wanted := func(k datapath.Key) bool { return l.env.Store.Known(k) != nil && l.env.Store.Wanted(k) != nil }
+	switch t := ev.(type) {
+	case datapath.AddressEvent:
+		// The event has no prefix length, the key has.
+		for bits := 0; !t.Present && bits <= t.Addr.BitLen(); bits++ {
+			if wanted(host.Address{Prefix: netip.PrefixFrom(t.Addr, bits), Link: t.Link}.Key()) {
+				return true
+			}
+		}
+	case datapath.LinkEvent:
+		return !t.Present && wanted(host.Link{Name: t.Name}.Key())
+	}
+	return false
 }
 
 func (l *Loop) connection(d datapath.DisconnectEvent) {
