@@ -109,6 +109,10 @@ func (c *containers) look(key string) {
 	}
 	n := c.w.nodes[pod.Spec.NodeName]
 	if n == nil {
+		if pod.Spec.NodeName != "" {
+			ref := edge.Ref{Kind: string(kube.KindPod), Namespace: pod.Namespace, Name: pod.Name}
+			c.w.Kube.RecordEvent("pod-garbage-collector", ref, "Warning", "NodeNotFound", "There is no node "+pod.Spec.NodeName+" to run it")
+		}
 		return
 	}
 	r = c.run(key)
@@ -225,6 +229,7 @@ func (c *containers) start(r *podRun, n *Node) {
 			return // stopped meanwhile: the DEL follows the ADD
 		}
 		if reply.Err != nil {
+			c.event(n, s.pod, "FailedCreatePodSandBox", "The sandbox could not be made: "+reply.Err.Error())
 			c.failed(r, s)
 			return
 		}
@@ -249,6 +254,13 @@ func (c *containers) report(r *podRun, ips []netip.Addr, ready bool) {
 		return // the Pod went meanwhile
 	}
 	_ = c.w.Kube.SetPodReady(ns, name, ready && len(ips) > 0)
+}
+
+// event records what a node's kubelet says about a Pod, if it reaches the API.
+func (c *containers) event(n *Node, pod, reason, message string) {
+	if ns, name, ok := cutKey(pod); ok && c.w.apiReachable(n.name) {
+		c.w.Kube.RecordEvent("kubelet/"+n.name, edge.Ref{Kind: string(kube.KindPod), Namespace: ns, Name: name}, "Warning", reason, message)
+	}
 }
 
 // failed takes a sandbox down whose ADD failed, and has the next one tried later.
@@ -307,6 +319,7 @@ func (c *containers) tryRemove(s *container, backoff time.Duration) {
 			c.forget(s)
 			return
 		}
+		c.event(n, s.pod, "FailedKillPod", "The sandbox could not be taken down: "+reply.Err.Error())
 		c.w.queue.After(backoff, edge.Work, "kubelet", "retry DEL "+s.id, func() { c.tryRemove(s, min(2*backoff, time.Minute)) })
 	})
 }

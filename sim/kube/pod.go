@@ -135,7 +135,7 @@ func setPodCondition(p *corev1.Pod, typ corev1.PodConditionType, status bool, no
 	for i := range p.Status.Conditions {
 		if cond := &p.Status.Conditions[i]; cond.Type == typ {
 			if cond.Status != s {
-				cond.Status, cond.LastTransitionTime = s, now
+				cond.Status, cond.Reason, cond.LastTransitionTime = s, "", now
 			}
 			return
 		}

@@ -30,7 +30,7 @@ func TestRefused(t *testing.T) {
 		{"", "f.yaml: found no object"},
 		{"# nothing\n---\n", "f.yaml: found no object"},
 		{"a: b\n", "f.yaml:1: kind and apiVersion are required"},
-		{"- a\n", "found no object with apiVersion, kind and metadata"},
+		{"- a\n", "found a list, allowed: an object with apiVersion, kind and metadata"},
 		{"a: b: c\n", "f.yaml:1: not YAML: "},
 		{"kind: Service\n---\na: [\nb: c\n", "f.yaml:4: not YAML: line 4"},
 		{"kind: Service\nkind: Pod\n", "already set in map"},

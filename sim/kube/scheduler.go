@@ -2,6 +2,7 @@ package kube
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -28,6 +29,8 @@ func (c *Cluster) schedulePods() {
 		}
 		if node := c.nodeFor(pod, nodes); node != "" {
 			c.bind(key, node)
+		} else {
+			c.unschedulable(pod, len(nodes))
 		}
 	}
 }
@@ -38,6 +41,25 @@ func (c *Cluster) bind(key, node string) {
 	_ = change(c, KindPod, key, func(p *corev1.Pod) {
 		p.Spec.NodeName = node
 		setPodCondition(p, corev1.PodScheduled, true, c.now())
+	})
+}
+
+// unschedulable says of a Pod, once, that no node takes it.
+func (c *Cluster) unschedulable(pod *corev1.Pod, nodes int) {
+	for i := range pod.Status.Conditions {
+		if pod.Status.Conditions[i].Type == corev1.PodScheduled {
+			return
+		}
+	}
+	key := pod.Namespace + "/" + pod.Name
+	// The Pod was just read.
+	_ = change(c, KindPod, key, func(p *corev1.Pod) {
+		setPodCondition(p, corev1.PodScheduled, false, c.now())
+		p.Status.Conditions[len(p.Status.Conditions)-1].Reason = corev1.PodReasonUnschedulable
+	})
+	c.record(RecordedEvent{
+		Kind: KindPod, Namespace: pod.Namespace, Name: pod.Name, Type: corev1.EventTypeWarning, Reason: "FailedScheduling", Source: "scheduler",
+		Message: fmt.Sprintf("0/%d nodes are available: none is ready and selected by the Pod", nodes),
 	})
 }
 
