@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -36,6 +37,7 @@ type Egress struct {
 	announced map[netip.Addr]bool
 	source    map[string]sources // of a Pod, as last realised and as last rendered
 	remote    *tables.Resolver
+	since     time.Time       // when the agent started
 	alive     []string        // members at the last event
 	lost      map[string]bool // members that went and did not come back
 	restored  map[string]bool // Pods that an earlier process wired, and whose flows were there
@@ -46,7 +48,7 @@ type Egress struct {
 // New returns the concern.
 func New(env *tables.Env) *Egress {
 	e := &Egress{
-		env: env, stale: true, placements: map[string]Placement{}, holders: map[netip.Addr][]string{}, selectors: map[string]*selector{},
+		env: env, since: env.Clock.Now(), stale: true, placements: map[string]Placement{}, holders: map[netip.Addr][]string{}, selectors: map[string]*selector{},
 		podsDue: map[string]bool{}, announced: map[netip.Addr]bool{}, source: map[string]sources{}, remote: tables.NewResolver(env), lost: map[string]bool{}, restored: map[string]bool{},
 	}
 	e.status = newStatusWriter(e)

@@ -4,7 +4,9 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
+	"towtank/agent/edge"
 	"towtank/agent/pipeline"
 	"towtank/datapath"
 )
@@ -75,6 +77,7 @@ func (e *Egress) realisedIP(unit string, ip netip.Addr) {
 		// Also an address that people put: who moved it by hand may not have told the neighbours.
 		e.announced[ip] = true
 		e.announce(ip)
+		e.announceAgain(ip)
 	}
 	e.status.addressChanged(ip)
 }
@@ -93,12 +96,17 @@ func (e *Egress) announce(ip netip.Addr) {
 	})
 }
 
+// joinGrace is how long after its start an agent takes who joins for one that was there all the time.
+const joinGrace = 5 * time.Second
+
 // membersChanged notes who went; if one of those is back, the addresses of this node are announced again:
-// a node that was cut off may have claimed them meanwhile.
+// a node that was cut off may have claimed them meanwhile. So may one that comes late after a start: this
+// node may have been cut off when its agent started.
 func (e *Egress) membersChanged(alive []string) {
 	back := false
+	late := e.env.Clock.Now().Sub(e.since) > joinGrace
 	for _, n := range alive {
-		if e.lost[n] {
+		if e.lost[n] || late && !slices.Contains(e.alive, n) {
 			delete(e.lost, n)
 			back = true
 		}
@@ -119,6 +127,19 @@ func (e *Egress) reannounce() {
 	for _, ip := range slices.SortedFunc(maps.Keys(e.announced), netip.Addr.Compare) {
 		if e.isLocal(ip) {
 			e.announce(ip)
+			e.announceAgain(ip)
 		}
 	}
+}
+
+// repeatAnnounce is when an address is announced once more: who held it before has let go of it by then,
+// and whoever asked in between may have been answered by that node.
+const repeatAnnounce = 2 * time.Second
+
+func (e *Egress) announceAgain(ip netip.Addr) {
+	e.env.Clock.AfterFunc(repeatAnnounce, edge.Work, func() {
+		if e.announced[ip] && e.isLocal(ip) {
+			e.announce(ip)
+		}
+	})
 }
