@@ -261,6 +261,7 @@ func (w *World) Heal() {
 // networkChanged has everybody notice who can reach whom.
 func (w *World) networkChanged() {
 	w.disturbed()
+	w.lastNetwork = w.queue.Now()
 	w.gossip.changed()
 	for _, n := range w.nodeOrder {
 		if p := n.agent; p != nil && !p.dead && p.stream != nil {

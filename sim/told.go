@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -115,6 +116,14 @@ func (n *Node) Unquiet() string {
 
 // GossipSettled reports whether everything that gossip can see has had time to be seen.
 func (w *World) GossipSettled() bool { return w.gossipSettled() }
+
+// neighboursSettle is how long neighbour tables take to find out that somebody is there again, or not any
+// more: the kernel's delay_first_probe_time of 5 s, three questions of 1 s each, and one more.
+const neighboursSettle = 9 * time.Second
+
+// NetworkSettled reports whether who reaches whom has been the same for so long that neighbour tables
+// have found it out.
+func (w *World) NetworkSettled() bool { return w.queue.Now().Sub(w.lastNetwork) >= neighboursSettle }
 
 // Reachable reports whether two machines, or a machine and the API server ("api"), are not cut off from
 // each other.

@@ -111,6 +111,7 @@ type World struct {
 	control    *Node                  // the machine of the pool allocation
 
 	lastDisturbance time.Time
+	lastNetwork     time.Time // when who reaches whom changed last
 	partition       *partition
 	tracer          *tracer
 	traffic         *traffic

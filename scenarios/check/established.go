@@ -2,7 +2,10 @@ package check
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"towtank/sim"
 	"towtank/sim/packet"
@@ -12,6 +15,16 @@ import (
 type podFamily struct {
 	pod string
 	v6  bool
+}
+
+func compareFamilies(a, b podFamily) int {
+	if c := strings.Compare(a.pod, b.pod); c != 0 || a.v6 == b.v6 {
+		return c
+	}
+	if b.v6 {
+		return -1
+	}
+	return 1
 }
 
 // departed are the TCP connections of a Pod that left the cluster while one Egress applied to the Pod, or
@@ -106,8 +119,8 @@ func (c *Checker) recheck(f podFamily, d *departed) {
 
 // recheckAll does so for the Pods of a node, of which the agent is about to hear something.
 func (c *Checker) recheckAll(n *sim.Node) {
-	for f, d := range c.departed { // independent of each other: the order does not matter
-		if d.node == n {
+	for _, f := range slices.SortedFunc(maps.Keys(c.departed), compareFamilies) {
+		if d := c.departed[f]; d.node == n {
 			c.recheck(f, d)
 		}
 	}

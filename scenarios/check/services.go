@@ -249,7 +249,7 @@ func (c *Checker) judgeDial(d *dial, v *reference.View, a *reference.Answer, r s
 			return "refused"
 		}
 	default:
-		if !a.Allows(reference.Drop) && !slices.ContainsFunc(a.Backends, func(b netip.AddrPort) bool { return c.silent(b, d) }) && !c.w.Lossy() {
+		if !a.Allows(reference.Drop) && c.w.NetworkSettled() && !slices.ContainsFunc(a.Backends, func(b netip.AddrPort) bool { return c.silent(b, d) }) && !c.w.Lossy() {
 			return "silence (" + r.Note + ")"
 		}
 	}
