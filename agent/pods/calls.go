@@ -79,7 +79,7 @@ func (p *Pods) HandleCNI(req *edge.CNIRequest) {
 	p.lastCall++
 	c := &call{p: p, req: req, number: p.lastCall}
 	p.calls[req.Attachment] = append(p.calls[req.Attachment], c)
-	if req.Verb == edge.CNIAdd {
+	if req.Verb == edge.CNIAdd || req.Verb == edge.CNICheck {
 		c.timer = p.env.Clock.AfterFunc(addLimit, edge.Work, func() { c.expire() })
 	}
 	p.advanceAll()
@@ -101,6 +101,7 @@ func (p *Pods) active() []edge.Attachment {
 
 // advanceAll moves every call on as far as the facts allow.
 func (p *Pods) advanceAll() {
+	p.catchUp()
 	for _, a := range p.active() {
 		for len(p.calls[a]) > 0 {
 			c := p.calls[a][0]

@@ -20,8 +20,36 @@ func (p *Pods) status(req *edge.CNIRequest) {
 	req.Reply(edge.CNIReply{})
 }
 
+// early is a GC that came before what is on the node was read.
+type early struct {
+	req   *edge.CNIRequest
+	timer edge.Timer
+}
+
+// catchUp works on the GCs that came too early.
+func (p *Pods) catchUp() {
+	if len(p.early) == 0 || !p.dumpSeen() {
+		return
+	}
+	list := p.early
+	p.early = nil
+	for _, w := range list {
+		w.timer.Stop()
+		p.gc(w.req)
+	}
+}
+
 // gc takes out every sandbox that is not in the list of valid attachments, and frees its address.
 func (p *Pods) gc(req *edge.CNIRequest) {
+	if !p.dumpSeen() {
+		w := &early{req: req}
+		w.timer = p.env.Clock.AfterFunc(addLimit, edge.Work, func() {
+			p.early = slices.DeleteFunc(p.early, func(x *early) bool { return x == w })
+			req.Reply(failed(edge.CNITryAgainLater, "what is on the node was not read within %s", addLimit))
+		})
+		p.early = append(p.early, w)
+		return
+	}
 	keep := slices.Clone(req.Valid)
 	//determinism:ignore adds each attachment once, and the list is sorted before it is used
 	for a := range p.calls {
@@ -52,6 +80,9 @@ func (c *call) check() {
 	p := c.p
 	s := c.sandbox()
 	prev := c.req.PrevResult
+	if s == nil && !p.dumpSeen() {
+		return // an agent that has just started does not know yet
+	}
 	switch {
 	case s == nil:
 		c.answer(failed(edge.CNIUnknownContainer, "container %s has no interface %s", c.req.ContainerID, c.req.Ifname))
@@ -70,9 +101,15 @@ func (c *call) check() {
 		c.answer(failed(edge.CNICheckInterface, "%v", err))
 		return
 	}
-	c.phase = getting
 	link := p.env.Store.Wanted(datapath.Key{Kind: datapath.KindLink, Name: s.HostIf})
+	if link == nil {
+		return // known, but not rendered yet
+	}
+	c.phase = getting
 	p.env.Host.Check(link, func(err error) {
+		if c.phase == answered {
+			return // it took too long
+		}
 		r := edge.CNIReply{}
 		if err != nil {
 			r = failed(edge.CNICheckInterface, "%v", err)

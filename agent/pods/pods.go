@@ -43,6 +43,7 @@ type Pods struct {
 	late     map[string]*lateness // by unit
 	guarded  map[string]bool      // units rendered with a guard
 	lastAge  int64
+	early    []*early // GCs before what is on the node was read
 	lastCall int
 	tidied   bool // sandboxes of Pods that went while the agent was away were looked for
 }

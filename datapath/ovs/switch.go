@@ -12,7 +12,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,7 +30,9 @@ type Config struct {
 	Bridge   string
 	Database string // path of ovsdb-server's socket
 	OpenFlow string // path of the bridge's management socket, RUNDIR/BRIDGE.mgmt
-	Control  string // path of ovs-vswitchd's control socket
+	// Control is the path of ovs-vswitchd's control socket; or of its pid file (….pid), beside which the
+	// socket is under a name that changes with every start.
+	Control string
 
 	// Post runs a function in the caller's loop. Required.
 	Post func(func())
@@ -97,7 +101,7 @@ func (s *Switch) connect() error {
 		db.Close()
 		return err
 	}
-	ctl, err := unixctl.Dial(s.cfg.Control)
+	ctl, err := dialControl(s.cfg.Control)
 	if err != nil {
 		db.Close()
 		of.close(err)
@@ -116,6 +120,17 @@ func (s *Switch) connect() error {
 		s.kind = "system"
 	}
 	return nil
+}
+
+func dialControl(path string) (*unixctl.Client, error) {
+	if prefix, ok := strings.CutSuffix(path, ".pid"); ok {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("process id of ovs-vswitchd: %w", err)
+		}
+		path = prefix + "." + strings.TrimSpace(string(data)) + ".ctl"
+	}
+	return unixctl.Dial(path)
 }
 
 // keep makes lost connections again. Any of the three that is lost takes the others with it: what was under

@@ -224,9 +224,11 @@ func TestPodsOnRealOVS(t *testing.T) {
 
 	pods := map[string]*thread{}
 	ips := map[string]string{}
+	added := map[string]*shell.CNIAnswer{}
 	for _, pod := range []string{"client", "web"} {
 		pods[pod] = namespace(t, name+"-"+pod)
-		a := call(options.Socket, "ADD", pods[pod], pod)
+		a := call(options.Socket, "ADD", pods[pod], pod, nil)
+		added[pod] = a
 		if a.Code != 0 || len(a.IPs) != 1 {
 			t.Fatalf("ADD %s: %+v", pod, a)
 		}
@@ -256,7 +258,7 @@ func TestPodsOnRealOVS(t *testing.T) {
 	stop = start(t, options)
 	echo(t, running, "after the restart")
 	pods["web"].eventually(t, "10.96.0.10:80", "web "+hairpin).Close()
-	if a := call(options.Socket, "CHECK", pods["web"], "web"); a.Code != 0 {
+	if a := call(options.Socket, "CHECK", pods["web"], "web", added["web"]); a.Code != 0 {
 		t.Errorf("CHECK: %+v", a)
 	}
 
@@ -276,7 +278,7 @@ func TestPodsOnRealOVS(t *testing.T) {
 	}
 
 	for pod, th := range pods {
-		if a := call(options.Socket, "DEL", th, pod); a.Code != 0 {
+		if a := call(options.Socket, "DEL", th, pod, nil); a.Code != 0 {
 			t.Errorf("DEL %s: %+v", pod, a)
 		}
 		if links := th.run(t, "ip", "-o", "link"); strings.Contains(links, "eth0") {
@@ -330,11 +332,11 @@ func start(t *testing.T, o daemon.Options) (stop func()) {
 	return stop
 }
 
-func call(socket, verb string, pod *thread, name string) *shell.CNIAnswer {
+func call(socket, verb string, pod *thread, name string, prev *shell.CNIAnswer) *shell.CNIAnswer {
 	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
 	defer cancel()
 	return shell.Call(ctx, socket, shell.CNICall{
-		Command: verb, ContainerID: "c-" + name, Netns: "/run/netns/" + pod.name, Ifname: "eth0", PodNamespace: "default", PodName: name,
+		Command: verb, ContainerID: "c-" + name, Netns: "/run/netns/" + pod.name, Ifname: "eth0", PodNamespace: "default", PodName: name, Prev: prev,
 	})
 }
 

@@ -1,0 +1,118 @@
+//go:build linux
+
+// Command towtank-agent is the agent of a node, as a DaemonSet runs it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"towtank/agent/apis/crd/v1beta1"
+	"towtank/agent/apis/crd/v1beta1/clientset"
+	"towtank/agent/shell"
+	"towtank/agent/shell/daemon"
+)
+
+// flags are what the command line says.
+type flags struct {
+	node, settings, kubeconfig  string
+	runDir, bridge, socket      string
+	stateDir, addressDir, keyIn string
+	gossipPort                  uint16
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "towtank-agent:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	var f flags
+	c := &cobra.Command{
+		Use:   "towtank-agent",
+		Short: "Wire the Pods, Services and Egresses of one node with Open vSwitch",
+		Long: "The agent of one node. It needs the bridge to exist (ovs-vsctl --may-exist add-br br-int) and iptables, ipset,\n" +
+			"nft and ethtool in its PATH. When it ends, what is on the node stays and goes on working.",
+		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		RunE: func(c *cobra.Command, _ []string) error { return run(c.Context(), f) },
+	}
+	p := c.Flags()
+	p.StringVar(&f.node, "node", os.Getenv("NODE_NAME"), "name of the Node; by default $NODE_NAME")
+	p.StringVar(&f.settings, "settings", "", "YAML file of settings (docs/agent.md); none: defaults")
+	p.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file; none: the Pod's service account")
+	p.StringVar(&f.runDir, "ovs-run-dir", "/run/openvswitch", "directory of Open vSwitch's sockets")
+	p.StringVar(&f.bridge, "bridge", "br-int", "bridge of the Pods")
+	p.StringVar(&f.socket, "cni-socket", shell.DefaultSocket, "socket that the CNI plugin calls")
+	p.StringVar(&f.stateDir, "state-dir", "/run/towtank", "directory for what is of no use after a boot")
+	p.StringVar(&f.addressDir, "address-dir", "/var/lib/towtank/addresses", "directory of the addresses given to Pods")
+	p.StringVar(&f.keyIn, "gossip-key", "", "file with the key of the membership: 16, 24 or 32 bytes; none: not encrypted")
+	p.Uint16Var(&f.gossipPort, "gossip-port", 10351, "TCP and UDP port of the membership, on the node's InternalIP")
+	return c
+}
+
+func run(ctx context.Context, f flags) error {
+	if f.node == "" {
+		return errors.New("--node: no name, and NODE_NAME is not set")
+	}
+	if f.gossipPort == 0 {
+		return errors.New("--gossip-port 0: allowed are 1 to 65535")
+	}
+	settings, err := daemon.ReadSettings(f.settings)
+	if err != nil {
+		return err
+	}
+	var key []byte
+	if f.keyIn != "" {
+		if key, err = os.ReadFile(f.keyIn); err != nil {
+			return fmt.Errorf("--gossip-key: %w", err)
+		}
+		if n := len(key); n != 16 && n != 24 && n != 32 {
+			return fmt.Errorf("--gossip-key %s: %d bytes: allowed are 16, 24 or 32", f.keyIn, n)
+		}
+	}
+	rest, err := clientcmd.BuildConfigFromFlags("", f.kubeconfig)
+	if err != nil {
+		return fmt.Errorf("API server: %w", err)
+	}
+	kube, err := kubernetes.NewForConfig(rest)
+	if err != nil {
+		return fmt.Errorf("API server: %w", err)
+	}
+	crd, err := clientset.NewForConfig(rest)
+	if err != nil {
+		return fmt.Errorf("API server: %w", err)
+	}
+	if err := v1beta1.AddToScheme(scheme.Scheme); err != nil {
+		return err
+	}
+	events := record.NewBroadcaster()
+	defer events.Shutdown()
+	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: kube.CoreV1().Events("")})
+	log := klog.Background()
+	return daemon.Run(ctx, daemon.Options{
+		Node: f.node, Settings: settings, Bridge: f.bridge, Database: filepath.Join(f.runDir, "db.sock"),
+		OpenFlow: filepath.Join(f.runDir, f.bridge+".mgmt"), Control: filepath.Join(f.runDir, "ovs-vswitchd.pid"), Socket: f.socket, StateDir: f.stateDir, AddressDir: f.addressDir,
+		GossipPort: f.gossipPort, GossipKey: key, Kube: kube, CRD: crd,
+		Recorder: events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "towtank-agent", Host: f.node}), Log: log,
+		Ready: func() { log.Info("Ready for calls", "node", f.node, "socket", f.socket) },
+	})
+}
