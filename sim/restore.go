@@ -32,6 +32,10 @@ func (w *World) EndFaults() error {
 			}
 		}
 		w.ovsUp(n)
+		// The kubelet reports the node's addresses again, whatever somebody wrote there.
+		if err := w.Kube.SetNodeAddresses(n.name, n.addresses()); err != nil {
+			return fmt.Errorf("node %s: %w", n.name, err)
+		}
 		w.pauseAgent(n, false)
 		w.startAgent(n)
 	}
