@@ -17,7 +17,7 @@ test:
 
 # The packages in which goroutines meet.
 race:
-	$(GO) test -race ./cmd/... ./sim/kube/clients ./sim/fabric ./scenarios/spec ./datapath/...
+	$(GO) test -race ./cmd/... ./agent/shell/... ./sim/kube/clients ./sim/fabric ./scenarios/spec ./datapath/...
 
 lint:
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }

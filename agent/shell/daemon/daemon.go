@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +33,7 @@ import (
 	"towtank/datapath"
 	"towtank/datapath/linux"
 
+	"towtank/datapath/openflow"
 	"towtank/datapath/ovs"
 )
 
@@ -154,19 +156,44 @@ func wait(ctx context.Context) bool {
 
 // connect connects to Open vSwitch, as soon as it is there.
 func connect(ctx context.Context, o Options, q *shell.Queue, handle func(any)) (*ovs.Switch, error) {
+	r := &refuser{log: o.Log}
 	for {
 		sw, err := ovs.Connect(ovs.Config{
 			Bridge: o.Bridge, Database: o.Database, OpenFlow: o.OpenFlow, Control: o.Control, Post: q.Post,
 			Port: func(e datapath.PortEvent) { handle(e) }, Disconnect: func(e datapath.DisconnectEvent) { handle(e) },
+			PacketIn:      r.packetIn,
 			LearnedTables: []uint8{pipeline.TableAffinity},
 		})
 		if err == nil {
+			r.sw.Store(sw)
 			return sw, nil
 		}
 		o.Log.Error(err, "Open vSwitch is not there yet", "bridge", o.Bridge)
 		if !wait(ctx) {
 			return nil, err
 		}
+	}
+}
+
+// refuser answers packets that the pipeline wants refused. It does not enter the loop: a flood of them delays
+// nobody else.
+type refuser struct {
+	sw  atomic.Pointer[ovs.Switch] // nil until the connection stands
+	log klog.Logger
+}
+
+func (r *refuser) packetIn(in *openflow.PacketIn) {
+	sw := r.sw.Load()
+	if sw == nil || len(in.Userdata) == 0 || in.Userdata[0] != pipeline.UserdataRefuse {
+		return
+	}
+	frame := shell.Refuse(in.Packet, pipeline.VirtualMAC)
+	if frame == nil {
+		return
+	}
+	port := uint32(in.Get(openflow.InPort).Lo)
+	if err := sw.PacketOut(port, []openflow.Action{openflow.OutputInPort()}, frame); err != nil {
+		r.log.Error(err, "A connection was not refused", "port", port)
 	}
 }
 
