@@ -13,6 +13,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"towtank/agent/apis/crd/v1beta1"
 	"towtank/agent/config"
 	"towtank/agent/edge"
 	"towtank/agent/pipeline"
@@ -89,6 +90,16 @@ func (s *Services) Handle(ev any, old runtime.Object) {
 			if !slices.Equal(before, now) {
 				s.withAddress(append(before, now...)...)
 			}
+		case edge.KindEgress:
+			o, _ := old.(*v1beta1.Egress)
+			before, now := tables.EgressAddresses(o), tables.EgressAddresses(s.env.Egresses[e.Key])
+			if !slices.Equal(before, now) {
+				s.withAddress(append(before, now...)...)
+			}
+		}
+	case edge.SyncedEvent:
+		if e.Kind == edge.KindEgress {
+			s.withExternal()
 		}
 	case datapath.AddressEvent:
 		s.withAddress(e.Addr)
@@ -138,6 +149,16 @@ func (s *Services) withAddress(list ...netip.Addr) {
 	//determinism:ignore units are rendered in the order of their names, whatever order they were marked in
 	for key := range s.units {
 		if svc := s.env.Services[key]; svc != nil && slices.ContainsFunc(servedAddresses(s.env.Cfg, svc), func(a servedAddress) bool { return slices.Contains(list, a.Addr) }) {
+			s.changed(key)
+		}
+	}
+}
+
+// withExternal marks the Services that have external addresses.
+func (s *Services) withExternal() {
+	//determinism:ignore units are rendered in the order of their names, whatever order they were marked in
+	for key := range s.units {
+		if svc := s.env.Services[key]; svc != nil && len(servedAddresses(s.env.Cfg, svc)) > 0 {
 			s.changed(key)
 		}
 	}
@@ -439,6 +460,23 @@ func sourceRanges(svc *corev1.Service, v6 bool) []netip.Prefix {
 	return out
 }
 
+// mayRoute reports whether an external address may be routed into the bridge. An Egress IP may not: tunnels
+// to the node that has it end there. Before the Egresses are heard, what is there stays.
+func (s *Services) mayRoute(p *pipeline.Node, ip netip.Addr) bool {
+	if !s.env.AllSynced(edge.KindEgress) {
+		l := &pipeline.List{}
+		p.ExternalAddress(l, ip)
+		return slices.ContainsFunc(l.Objects(), func(o datapath.Object) bool { return s.env.Store.Known(o.Key()) != nil })
+	}
+	//determinism:ignore EgressAddresses only looks
+	for _, e := range s.env.Egresses {
+		if slices.Contains(tables.EgressAddresses(e), ip) {
+			return false
+		}
+	}
+	return true
+}
+
 // addresses adds what the addresses need around the load balancer: the refusal of other ports, host
 // routes and NodePort set entries.
 func (s *Services) addresses(l *pipeline.List, p *pipeline.Node, sp *servicePort) {
@@ -451,7 +489,7 @@ func (s *Services) addresses(l *pipeline.List, p *pipeline.Node, sp *servicePort
 		if !s.env.Cfg.ProxyAll || !hostReady {
 			continue
 		}
-		if !x.node {
+		if !x.node && s.mayRoute(p, x.Addr) {
 			p.ExternalAddress(l, x.Addr)
 		}
 		if x.own {

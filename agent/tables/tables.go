@@ -244,6 +244,20 @@ func (t *Tables) AllSynced(kinds ...string) bool {
 // ThisNode returns this node's object, nil if it is not known.
 func (t *Tables) ThisNode() *corev1.Node { return t.Nodes[t.Cfg.NodeName] }
 
+// EgressAddresses returns the addresses that an Egress has or is to have; none of nil.
+func EgressAddresses(e *v1beta1.Egress) []netip.Addr {
+	var out []netip.Addr
+	if e == nil {
+		return nil
+	}
+	for _, text := range []string{e.Spec.EgressIP, e.Status.EgressIP} {
+		if ip, err := netip.ParseAddr(text); err == nil && !slices.Contains(out, ip) {
+			out = append(out, ip)
+		}
+	}
+	return out
+}
+
 // NodeAddresses returns the node's InternalIP and ExternalIP addresses, as its status names them.
 func NodeAddresses(n *corev1.Node) []netip.Addr {
 	var out []netip.Addr

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"towtank/agent/apis/crd/v1beta1"
+	"towtank/agent/tables"
 	"towtank/scenarios/reference"
 	"towtank/sim"
 	"towtank/sim/kube"
@@ -157,8 +159,29 @@ func (c *Checker) dialOf(src *sim.Source, t target, quiet map[string]bool, turn 
 		d.decider = t.node
 	case src.Pod == "":
 		d.client.Kind = reference.ThisNode
+		// An Egress IP that is a Service's address, too, is answered where it is.
+		holders := c.w.Holders(t.at.Addr())
+		if t.node != nil || len(holders) == 0 || holders[0] == src.Node.Name() || !c.isEgressIP(t.at.Addr()) {
+			break
+		}
+		h := c.w.Node(holders[0])
+		if len(holders) > 1 || h == nil || !quiet[h.Name()] {
+			return d, false
+		}
+		d.client = reference.Client{Addr: src.Node.Transport(v6), Kind: reference.Outside}
+		d.decider = h
 	}
 	return d, true
+}
+
+// isEgressIP reports whether an Egress has an address, or is to have it.
+func (c *Checker) isEgressIP(ip netip.Addr) bool {
+	for _, o := range c.w.Kube.List(kube.KindEgress) {
+		if e, ok := o.(*v1beta1.Egress); ok && slices.Contains(tables.EgressAddresses(e), ip) {
+			return true
+		}
+	}
+	return false
 }
 
 // services checks invariant 5 with some of the connections that could be made.
