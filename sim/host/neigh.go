@@ -289,8 +289,11 @@ func (n *Netns) receiveARP(l *Link, p *packet.Packet) {
 		})
 		return
 	}
-	if !p.ARPSPA.IsValid() || p.ARPSPA.IsUnspecified() || n.isLocal(p.ARPSPA) {
+	if !p.ARPSPA.IsValid() || p.ARPSPA.IsUnspecified() {
 		return
+	}
+	if _, known := n.neigh.entries[neighKey{l, p.ARPSPA}]; !known && n.isLocal(p.ARPSPA) {
+		return // an address of our own: no entry is made, but one from before is updated (arp_process)
 	}
 	state := nudStale
 	if p.ARPOp == 2 && !garp && !p.EthDst.IsMulticast() {
@@ -348,7 +351,12 @@ func (n *Netns) receiveND(l *Link, p *packet.Packet) {
 		})
 		return
 	}
-	if p.NDTLL == (packet.MAC{}) || n.isLocal(p.NDTarget) {
+	if p.NDTLL == (packet.MAC{}) {
+		return
+	}
+	// Of an address of our own the kernel learns nothing, but OVS, whose tunnel neighbours are kept here as
+	// well, updates one from before.
+	if _, known := n.neigh.entries[neighKey{l, p.NDTarget}]; !known && n.isLocal(p.NDTarget) {
 		return
 	}
 	state := nudReachable
