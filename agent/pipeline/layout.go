@@ -114,7 +114,7 @@ const (
 	CookieService
 	CookieAddress // an address that several Services share
 	CookieEgressIP
-	CookiePodEgress
+	CookiePodEgress // = openflow.MaxCookieKind
 )
 
 // Cookie returns the cookie of flows of a unit: its kind, and 56 bits of the hash of its name.

@@ -156,9 +156,17 @@ func (c *Controller) turn() {
 	for _, eg := range empty {
 		c.give(eg, pools, broken, used)
 	}
+	of := make(map[string]string, len(list)) // pools of Egresses
+	for _, eg := range list {
+		of[eg.Name] = eg.Spec.ExternalIPPool
+	}
+	count := map[string]int{}
+	for _, name := range used {
+		count[of[name]]++
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.pools)) {
 		if pools[name] != nil {
-			c.usage(c.pools[name], pools[name], list, used)
+			c.usage(c.pools[name], pools[name], count[name])
 		}
 	}
 }
@@ -250,17 +258,11 @@ func (c *Controller) report(eg *v1beta1.Egress, status corev1.ConditionStatus, r
 	c.send("egress/"+eg.Name, edge.KindEgress, eg.Name, func(done func(runtime.Object, error)) { c.s.Cluster.UpdateStatus(next, done) })
 }
 
-// usage writes the numbers of a pool.
-func (c *Controller) usage(p *v1beta1.ExternalIPPool, pl *pool, list []*v1beta1.Egress, used map[netip.Addr]string) {
+// usage writes the numbers of a pool, of which n addresses are used.
+func (c *Controller) usage(p *v1beta1.ExternalIPPool, pl *pool, n int) {
 	if w := c.writes["pool/"+p.Name]; w != nil {
 		if l, ok := w.latest.(*v1beta1.ExternalIPPool); ok && l.UID == p.UID && newer(l.ResourceVersion, p.ResourceVersion) {
 			p = l
-		}
-	}
-	n := 0
-	for _, name := range used {
-		if i := slices.IndexFunc(list, func(e *v1beta1.Egress) bool { return e.Name == name }); i >= 0 && list[i].Spec.ExternalIPPool == p.Name {
-			n++
 		}
 	}
 	total := int(pl.total())

@@ -156,7 +156,7 @@ func TestObjectsComeBackAsTheyWereWritten(t *testing.T) {
 		switch f[0] {
 		case "flow":
 			if strings.HasPrefix(f[2], "cookie=0x0") || !strings.HasPrefix(f[2], "cookie=") {
-				f[2] = "cookie=0x99, " + strings.TrimPrefix(f[2], "cookie=0x0, ")
+				f[2] = "cookie=0x100000000000099, " + strings.TrimPrefix(f[2], "cookie=0x0, ")
 			}
 			o = flow(t, f[2])
 		case "group":
@@ -187,8 +187,8 @@ func TestObjectsComeBackAsTheyWereWritten(t *testing.T) {
 // committed.
 func TestRefusedMessageRejectsTheBundle(t *testing.T) {
 	l := start(t)
-	good := flow(t, "cookie=0x1,table=3,priority=5,ip,actions=drop")
-	noGroup := flow(t, "cookie=0x1,table=3,priority=6,ip,actions=group:77")
+	good := flow(t, "cookie=0x100000000000001,table=3,priority=5,ip,actions=drop")
+	noGroup := flow(t, "cookie=0x100000000000001,table=3,priority=6,ip,actions=group:77")
 	for _, bad := range []*openflow.Flow{noGroup} {
 		res := l.apply(datapath.StageBundle, put(good, bad)...)
 		if res[0].Outcome != datapath.Skipped || res[1].Outcome != datapath.Refused || !strings.Contains(res[1].Err.Error(), "OFPBAC_BAD_OUT_GROUP") {
@@ -269,14 +269,14 @@ func TestPacketInAndConntrack(t *testing.T) {
 	l.done(datapath.StagePortAdd, put(p)...)
 	l.until("the port number", func() bool { return len(l.ports) > 0 && l.ports[len(l.ports)-1].OFPort == 1 })
 	l.done(datapath.StageBundle, put(
-		flow(t, "cookie=0x1,table=0,udp,actions=set_field:7->reg3,ct(commit,table=1,zone=5,nat(dst=10.0.0.9:5353),exec(set_field:0x10->ct_mark))"),
-		flow(t, "cookie=0x2,table=1,actions=controller(reason=no_match,userdata=01.02)"))...)
+		flow(t, "cookie=0x100000000000001,table=0,udp,actions=set_field:7->reg3,ct(commit,table=1,zone=5,nat(dst=10.0.0.9:5353),exec(set_field:0x10->ct_mark))"),
+		flow(t, "cookie=0x100000000000002,table=1,actions=controller(reason=no_match,userdata=01.02)"))...)
 	if _, err := l.server.Call("netdev-dummy/receive", "p1", frame); err != nil {
 		t.Fatal(err)
 	}
 	select {
 	case in := <-l.packets:
-		if in.Cookie != 2 || string(in.Userdata) != "\x01\x02" || in.Get(openflow.Reg(3)).Lo != 7 || in.Get(openflow.CTMark).Lo != 0x10 {
+		if in.Cookie != 0x100000000000002 || string(in.Userdata) != "\x01\x02" || in.Get(openflow.Reg(3)).Lo != 7 || in.Get(openflow.CTMark).Lo != 0x10 {
 			t.Errorf("packet-in %+v", in)
 		}
 	case <-time.After(10 * time.Second):
@@ -323,12 +323,12 @@ func TestPacketInAndConntrack(t *testing.T) {
 // A killed vswitchd is told, and told again when it is back with nothing on it.
 func TestRestart(t *testing.T) {
 	l := start(t)
-	l.done(datapath.StageBundle, put(flow(t, "cookie=0x1,table=0,actions=drop"))...)
+	l.done(datapath.StageBundle, put(flow(t, "cookie=0x100000000000001,table=0,actions=drop"))...)
 	if err := l.server.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	l.until("the disconnection", func() bool { return len(l.events) == 1 })
-	if r := l.apply(datapath.StageBundle, put(flow(t, "cookie=0x1,table=0,actions=drop"))...); r[0].Outcome != datapath.Unknown {
+	if r := l.apply(datapath.StageBundle, put(flow(t, "cookie=0x100000000000001,table=0,actions=drop"))...); r[0].Outcome != datapath.Unknown {
 		t.Errorf("result without a switch: %v", r)
 	}
 	if err := l.server.StartAgain(); err != nil {
@@ -338,5 +338,5 @@ func TestRestart(t *testing.T) {
 	if e := l.events[1]; !e.Connected || !e.Restarted {
 		t.Errorf("event %+v", e)
 	}
-	l.done(datapath.StageBundle, put(flow(t, "cookie=0x1,table=0,actions=drop"))...)
+	l.done(datapath.StageBundle, put(flow(t, "cookie=0x100000000000001,table=0,actions=drop"))...)
 }

@@ -164,7 +164,7 @@ func (s *Switch) keep() {
 		s.mu.Unlock()
 		of.dumpTables(func(t Tables, err error) {
 			if err == nil {
-				s.disconnected(datapath.DisconnectEvent{Connected: true, Restarted: !slices.ContainsFunc(t.Flows, func(f *openflow.Flow) bool { return f.Cookie() != 0 })})
+				s.disconnected(datapath.DisconnectEvent{Connected: true, Restarted: !slices.ContainsFunc(t.Flows, func(f *openflow.Flow) bool { return openflow.OurCookie(f.Cookie()) })})
 			}
 		})
 	}
@@ -256,7 +256,7 @@ func (s *Switch) Dump(done func([]datapath.Object, error)) {
 func (s *Switch) ours(t Tables, ports []*ovsdb.Port) []datapath.Object {
 	var list []datapath.Object
 	for _, f := range t.Flows {
-		if f.Cookie() != 0 && !slices.Contains(s.cfg.LearnedTables, f.Table()) {
+		if openflow.OurCookie(f.Cookie()) && !slices.Contains(s.cfg.LearnedTables, f.Table()) {
 			list = append(list, f)
 		}
 	}

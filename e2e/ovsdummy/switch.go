@@ -247,7 +247,7 @@ func (s *Switch) objects(ports []datapath.Object, keep func(*openflow.Flow) bool
 
 // Dump implements sim.Switch.
 func (s *Switch) Dump() []datapath.Object {
-	return s.objects(s.model.Dump(), func(f *openflow.Flow) bool { return f.Cookie() != 0 })
+	return s.objects(s.model.Dump(), func(f *openflow.Flow) bool { return openflow.OurCookie(f.Cookie()) })
 }
 
 // DumpAll implements sim.Switch.
@@ -259,7 +259,7 @@ func (s *Switch) DumpAll() []datapath.Object {
 func (s *Switch) Foreign() []string {
 	out := s.model.Foreign()
 	for _, f := range s.tables().Flows {
-		if f.Cookie() == 0 && f.Table() != pipeline.TableAffinity {
+		if !openflow.OurCookie(f.Cookie()) && f.Table() != pipeline.TableAffinity {
 			out = append(out, "flow "+f.String())
 		}
 	}

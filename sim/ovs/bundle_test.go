@@ -123,7 +123,7 @@ func TestUnknownPortsAndEmptyTablesAreAccepted(t *testing.T) {
 
 func TestDumpShowsOursAndDumpAllEverything(t *testing.T) {
 	b := newBench(t, "p1 external_ids:towtank-unit=sandbox/1/eth0", "p2")
-	b.must("table=0,priority=1,cookie=1,actions=drop\ntable=0,priority=0,actions=NORMAL\ngroup_id=1,type=select\nmeter=3,pktps,bands=type=drop,rate=10")
+	b.must("table=0,priority=1,cookie=0x100000000000001,actions=drop\ntable=0,priority=2,cookie=1,ip,actions=drop\ntable=0,priority=0,actions=NORMAL\ngroup_id=1,type=select\nmeter=3,pktps,bands=type=drop,rate=10")
 	var ours, all []string
 	for _, o := range b.s.Dump() {
 		ours = append(ours, o.Key().String())
@@ -134,7 +134,7 @@ func TestDumpShowsOursAndDumpAllEverything(t *testing.T) {
 	if got := strings.Join(ours, "; "); got != "flow table=0,priority=1; group group_id=1; meter meter=3; port p1" {
 		t.Errorf("ours: %s", got)
 	}
-	if got := strings.Join(all, "; "); got != "flow table=0,priority=0; flow table=0,priority=1; group group_id=1; meter meter=3; port p1; port p2" {
+	if got := strings.Join(all, "; "); got != "flow table=0,priority=0; flow table=0,priority=1; flow table=0,priority=2,ip; group group_id=1; meter meter=3; port p1; port p2" {
 		t.Errorf("all: %s", got)
 	}
 }

@@ -15,7 +15,7 @@ const OurExternalID = "towtank-"
 // Dump returns what carries the agent's mark, sorted by key: flows with a cookie that were not learned,
 // all groups and meters, and ports with an external id that begins with OurExternalID.
 func (s *Switch) Dump() []datapath.Object {
-	return s.dump(func(r *rule) bool { return !r.learned && r.flow.Cookie() != 0 }, isOurs)
+	return s.dump(func(r *rule) bool { return !r.learned && openflow.OurCookie(r.flow.Cookie()) }, isOurs)
 }
 
 // DumpAll returns everything that is on the switch but learned flows, foreign objects too.

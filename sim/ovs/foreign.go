@@ -3,17 +3,19 @@ package ovs
 import (
 	"slices"
 	"strings"
+
+	"towtank/datapath/openflow"
 )
 
-// Foreign returns the text of what somebody else than the agent put on the switch, sorted: flows without
-// a cookie that were not learned, and ports without an external id of ours. Groups and meters carry no
+// Foreign returns the text of what somebody else than the agent put on the switch, sorted: flows whose
+// cookie is not ours and that were not learned, and ports without an external id of ours. Groups and meters carry no
 // mark: all of them are the agent's.
 func (s *Switch) Foreign() []string {
 	s.Tick()
 	var out []string
 	//determinism:ignore Cookie and String only look, and the list is sorted
 	for _, r := range s.flows {
-		if !r.learned && r.flow.Cookie() == 0 {
+		if !r.learned && !openflow.OurCookie(r.flow.Cookie()) {
 			out = append(out, "flow "+r.flow.String())
 		}
 	}
