@@ -13,11 +13,13 @@ type group struct {
 	live  []int // buckets with a weight
 	total uint32
 	picks []uint64
+	sets  [][]openflow.Action // what each bucket runs
 }
 
 func newGroup(g *openflow.Group) *group {
 	x := &group{g: g, picks: make([]uint64, len(g.Buckets()))}
 	for i := range g.Buckets() {
+		x.sets = append(x.sets, actionSet(g.Buckets()[i].Actions))
 		if w := g.Buckets()[i].Weight; w > 0 {
 			x.live = append(x.live, i)
 			x.total += uint32(w)
@@ -110,7 +112,7 @@ func (r *run) bucket(g *group, i int, rl *rule, table uint8, of string) {
 		r.s.step(fmt.Sprintf("group %d", g.g.ID()), fmt.Sprintf("bucket %d%s: %s", b.ID, of, openflow.ActionsText(b.Actions)), cookieOf(rl), false)
 	}
 	k, inner, ct := r.k, r.inner, r.ct
-	r.actions(b.Actions, rl, table)
+	r.actions(g.sets[i], rl, table)
 	r.k, r.inner, r.ct = k, inner, ct
 }
 

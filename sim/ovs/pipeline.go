@@ -281,6 +281,9 @@ func (r *run) recirculate(t uint8, rl *rule) bool {
 }
 
 func (r *run) decTTL(rl *rule, t uint8) bool {
+	if !r.k.isIP() {
+		return true // by a group only: a flow must match ip
+	}
 	ttl := uint8(r.k[wIP] >> 24)
 	if ttl <= 1 {
 		r.drop(r.s.tableName(t), cookieOf(rl), "dec_ttl: the TTL is %d", ttl)
