@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"towtank/datapath/openflow"
 	simovs "towtank/sim/ovs"
@@ -61,31 +62,42 @@ func (s *Switch) packet(b []byte) (*packet.Packet, error) {
 	return p, nil
 }
 
-// handOut waits until OVS is idle, and hands out packet-ins and the frames of all ports.
+// handOut waits until OVS is idle, and hands out the frames of all ports and packet-ins. OVS writes one frame of
+// a port in each round of its main loop: there are no more when none came during some rounds.
 func (s *Switch) handOut() {
-	s.idle()
+	for more, none := true, true; more; {
+		s.idle()
+		more = false
+		for _, name := range slices.Sorted(maps.Keys(s.ports)) {
+			p := s.ports[name]
+			if p == nil {
+				continue
+			}
+			list, err := p.frames()
+			s.fault("port "+name, err)
+			for _, b := range list {
+				more = true
+				if name == physical {
+					err = s.leftByTunnel(b)
+				} else {
+					err = s.left(p, b)
+				}
+				s.fault("port "+name, err)
+			}
+		}
+		if more {
+			none = false
+		} else if none { // before it is called lost, it gets a little more time
+			none, more = false, true
+			time.Sleep(time.Millisecond)
+		}
+	}
 	s.wait("barrier", func(done func()) {
 		s.of.Barrier(func(err error) {
 			s.fault("barrier", err)
 			done()
 		})
 	})
-	for _, name := range slices.Sorted(maps.Keys(s.ports)) {
-		p := s.ports[name]
-		if p == nil {
-			continue
-		}
-		list, err := p.frames()
-		s.fault("port "+name, err)
-		for _, b := range list {
-			if name == physical {
-				err = s.leftByTunnel(b)
-			} else {
-				err = s.left(p, b)
-			}
-			s.fault("port "+name, err)
-		}
-	}
 	for {
 		select {
 		case in := <-s.in:

@@ -203,7 +203,7 @@ func (s *Switch) answerTo(a netip.Addr) {
 
 // setUnderlay gives the underlay addresses, routes and neighbours.
 func (s *Switch) setUnderlay() error {
-	s.local = [2]netip.Addr{}
+	s.local, s.refreshed = [2]netip.Addr{}, s.cfg.Now()
 	for _, c := range [][]string{
 		{"netdev-dummy/ip4addr", underlay, underlayIP4.String() + "/24"},
 		{"netdev-dummy/ip6addr", underlay, underlayIP6.String() + "/64"},

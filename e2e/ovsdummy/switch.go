@@ -54,7 +54,8 @@ type Switch struct {
 	sent    map[uint64]*packet.Packet
 	nextPkt uint64
 
-	local [2]netip.Addr // addresses of the underlay, IPv4 and IPv6
+	refreshed time.Time     // when the neighbours were told last
+	local     [2]netip.Addr // addresses of the underlay, IPv4 and IPv6
 
 	tracer packet.Tracer
 	node   string
@@ -172,7 +173,7 @@ func (s *Switch) Tick() {
 	if ms >= 500 { // something may have ended: vswitchd looks once a second
 		s.idle()
 	}
-	if ms > neighbourLife.Milliseconds()/2 {
+	if s.cfg.Now().Sub(s.refreshed) > neighbourLife/2 {
 		s.fault("tunnel neighbours", s.setUnderlay())
 	}
 }
@@ -451,4 +452,26 @@ func (s *Switch) step(where, text string, drop bool) {
 	if s.tracer != nil {
 		s.tracer.Step(packet.TraceStep{Node: s.node, Where: where, Text: text, Drop: drop})
 	}
+}
+
+// Reset takes everything but ports off the switch, connections too.
+func (s *Switch) Reset() {
+	t := s.tables()
+	var ops, meters []datapath.Op
+	for _, f := range t.Flows {
+		ops = append(ops, datapath.Op{Old: f})
+	}
+	for _, g := range t.Groups {
+		ops = append(ops, datapath.Op{Old: g})
+	}
+	for _, m := range t.Meters {
+		meters = append(meters, datapath.Op{Old: m})
+	}
+	if len(ops) > 0 {
+		s.apply(datapath.StageBundle, ops)
+	}
+	if len(meters) > 0 {
+		s.apply(datapath.StageMeterDelete, meters)
+	}
+	s.call("dpctl/flush-conntrack")
 }

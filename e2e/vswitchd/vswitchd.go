@@ -77,8 +77,9 @@ func Start() (*Server, error) {
 		return nil, err
 	}
 	s := &Server{dir: dir}
+	s.register()
 	if n := len(s.path("ovs-vswitchd.ctl")) + 20; n > maxSocketPath {
-		os.RemoveAll(dir)
+		s.Close()
 		return nil, fmt.Errorf("%s: the sockets' paths would have about %d bytes, at most %d are allowed: set TMPDIR to a shorter one", dir, n, maxSocketPath)
 	}
 	if err := s.start(); err != nil {
@@ -304,11 +305,21 @@ func (s *Server) Close() {
 	if s.ctl != nil {
 		s.ctl.Close()
 	}
+	s.kill()
 	for _, c := range []*exec.Cmd{s.switchd, s.db} {
-		if c != nil && c.Process != nil {
-			_ = c.Process.Kill()
+		if c != nil {
 			_ = c.Wait()
 		}
 	}
 	os.RemoveAll(s.dir)
+	s.unregister()
+}
+
+// kill kills the processes that run.
+func (s *Server) kill() {
+	for _, c := range []*exec.Cmd{s.switchd, s.db} {
+		if c != nil && c.Process != nil {
+			_ = c.Process.Kill()
+		}
+	}
 }
