@@ -6,7 +6,7 @@ GO ?= go
 # Pinned, so that a new release cannot fail an old commit.
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: run test lint race bench build fmt
+.PHONY: fidelity run test lint race bench build fmt
 
 # Run the shipped scenarios in the tank: make run SCENARIOS="-v scenarios/tour/first.scenario"
 run:
@@ -18,6 +18,12 @@ test:
 # The packages in which goroutines meet.
 race:
 	$(GO) test -race ./cmd/... ./agent/shell/... ./sim/kube/clients ./sim/fabric ./scenarios/spec ./datapath/...
+
+# The model of the switch and Open vSwitch's code on random pipelines and packets; PIPELINES of 100 packets from SEED on.
+PIPELINES ?= 2000
+SEED ?= 1000
+fidelity:
+	TOWTANK_OVS=1 TOWTANK_PIPELINES=$(PIPELINES) TOWTANK_SEED=$(SEED) $(GO) test -count=1 -timeout 4h ./e2e/fidelity
 
 lint:
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
