@@ -69,7 +69,7 @@ func feed(t *tables.Tables, handle func(any)) {
 	give(t.Namespaces, edge.KindNamespace, handle)
 	give(t.Egresses, edge.KindEgress, handle)
 	give(t.Pools, edge.KindExternalIPPool, handle)
-	handle(edge.MembersEvent{Alive: t.Alive})
+	handle(edge.MembersEvent{Alive: t.Alive, Joined: t.HeardOf})
 }
 
 func give[T runtime.Object](m map[string]T, kind string, handle func(any)) {

@@ -24,6 +24,7 @@ type view struct {
 	peers   map[string]netip.Addr
 	failing map[string]edge.Timer // members that do not answer
 	rejoin  edge.Timer
+	joined  bool // the peers were tried
 }
 
 func newGossip(w *World) *gossip { return &gossip{w: w, views: map[string]*view{}} }
@@ -90,6 +91,8 @@ func (g *gossip) setPeers(n *Node, peers map[string]netip.Addr) {
 		}
 	}
 	g.join(v)
+	v.joined = true
+	g.tell(v)
 }
 
 // join tries every peer that is not a member; who answers learns of the view's owner in turn.
@@ -168,7 +171,8 @@ func (g *gossip) tell(v *view) {
 	}
 	p := n.agent
 	alive := slices.Sorted(maps.Keys(v.members))
-	p.post("members", func() { p.hear(edge.MembersEvent{Alive: alive}) })
+	joined := v.joined
+	p.post("members", func() { p.hear(edge.MembersEvent{Alive: alive, Joined: joined}) })
 }
 
 // lastDisturbance is noted by the world for the invariants: until gossip has settled, a node is not

@@ -144,11 +144,16 @@ type IPAM interface {
 
 // Members is the seam to membership.
 type Members interface {
-	// SetPeers says which nodes there are, by name, and where.
+	// SetPeers says which nodes there are, by name, and where. Once they were tried a MembersEvent with Joined
+	// set follows, each time.
 	SetPeers(peers map[string]netip.Addr)
 	// Leave says that this node's agent goes away on purpose.
 	Leave()
 }
 
-// MembersEvent says which nodes are alive now, this one included; sorted.
-type MembersEvent struct{ Alive []string }
+// MembersEvent says which nodes are alive now, this one included; sorted. Joined says that the peers of
+// SetPeers were tried: without it, who is missing may just not have been asked.
+type MembersEvent struct {
+	Alive  []string
+	Joined bool
+}

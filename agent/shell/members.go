@@ -34,11 +34,16 @@ type Members struct {
 	handle func(any)
 	log    klog.Logger
 
-	mu    sync.Mutex
-	peers map[string]netip.Addr
-	stop  chan struct{}
-	once  sync.Once
+	mu     sync.Mutex
+	peers  map[string]netip.Addr
+	joined bool // the peers were tried
+	stop   chan struct{}
+	once   sync.Once
 }
+
+// joinPatience bounds how long the peers are tried before this node goes by what it knows: one that is off
+// takes memberlist 10 s.
+const joinPatience = 2 * time.Second
 
 // leaveTimeout bounds how long the word that this node leaves may take.
 const leaveTimeout = 2 * time.Second
@@ -88,7 +93,10 @@ func (m *Members) tell() {
 			alive = append(alive, n.Name)
 		}
 		slices.Sort(alive)
-		m.q.Post(func() { m.handle(edge.MembersEvent{Alive: alive}) })
+		m.mu.Lock()
+		joined := m.joined
+		m.mu.Unlock()
+		m.q.Post(func() { m.handle(edge.MembersEvent{Alive: alive, Joined: joined}) })
 	}()
 }
 
@@ -97,7 +105,23 @@ func (m *Members) SetPeers(peers map[string]netip.Addr) {
 	m.mu.Lock()
 	m.peers = maps.Clone(peers)
 	m.mu.Unlock()
-	go m.join()
+	done := make(chan struct{})
+	go func() {
+		m.join()
+		close(done)
+	}()
+	go func() {
+		select {
+		case <-done:
+		case <-time.After(joinPatience):
+		case <-m.stop:
+			return
+		}
+		m.mu.Lock()
+		m.joined = true
+		m.mu.Unlock()
+		m.tell()
+	}()
 }
 
 func (m *Members) rejoin() {

@@ -39,7 +39,7 @@ type Tables struct {
 	Links     map[string]datapath.LinkEvent // links of the node
 	Addresses map[netip.Addr][]string       // addresses of the node, and the links they are on
 	Alive     []string                      // members, sorted, this node included
-	HeardOf   bool                          // a member event has arrived
+	HeardOf   bool                          // a member event has arrived after the peers were tried
 
 	// Sandboxes by unit name.
 	Sandboxes map[string]*Sandbox
@@ -140,7 +140,7 @@ func (t *Tables) Apply(ev any) (old runtime.Object) {
 	case edge.SyncedEvent:
 		t.Synced[e.Kind] = true
 	case edge.MembersEvent:
-		t.Alive, t.HeardOf = e.Alive, true
+		t.Alive, t.HeardOf = e.Alive, t.HeardOf || e.Joined
 	case datapath.PortEvent:
 		if e.OFPort == 0 {
 			delete(t.Ports, e.Name)

@@ -200,8 +200,7 @@ func (r *refuser) packetIn(in *openflow.PacketIn) {
 // membership joins the others; leave tells them that this node goes.
 func membership(o Options, cfg *config.Config, q *shell.Queue, handle func(any)) (m edge.Members, leave func(), err error) {
 	if o.GossipPort == 0 {
-		q.Post(func() { handle(edge.MembersEvent{Alive: []string{o.Node}}) })
-		return alone{}, func() {}, nil
+		return alone(func() { q.Post(func() { handle(edge.MembersEvent{Alive: []string{o.Node}, Joined: true}) }) }), func() {}, nil
 	}
 	addr, ok := cfg.Transport(false)
 	if !ok {
@@ -217,11 +216,11 @@ func membership(o Options, cfg *config.Config, q *shell.Queue, handle func(any))
 	}, nil
 }
 
-// alone is the membership of a node without others.
-type alone struct{}
+// alone is the membership of a node without others: it posts that this node is alive.
+type alone func()
 
 // SetPeers implements edge.Members.
-func (alone) SetPeers(map[string]netip.Addr) {}
+func (tell alone) SetPeers(map[string]netip.Addr) { tell() }
 
 // Leave implements edge.Members.
 func (alone) Leave() {}
