@@ -53,7 +53,7 @@ func (s *Switch) packet(b []byte) (*packet.Packet, error) {
 		return p, nil // made by OVS itself
 	}
 	if from := s.sent[binary.BigEndian.Uint64(rest[4:])]; from != nil {
-		p.Payload, p.Size, p.Trace = from.Payload, from.Size, from.Trace
+		p.Payload, p.Size, p.MaxFragment, p.Trace = from.Payload, from.Size, from.MaxFragment, from.Trace
 		if p.Inner != nil && from.Inner != nil {
 			p.Inner.Payload, p.Inner.Size, p.Inner.Trace = from.Inner.Payload, from.Inner.Size, from.Inner.Trace
 			p.Inner.Inner = from.Inner.Inner
