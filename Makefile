@@ -6,7 +6,7 @@ GO ?= go
 # Pinned, so that a new release cannot fail an old commit.
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: fidelity run test lint race bench build fmt
+.PHONY: seeds fidelity run test lint race bench build fmt
 
 # Run the shipped scenarios in the tank: make run SCENARIOS="-v scenarios/tour/first.scenario"
 run:
@@ -14,6 +14,10 @@ run:
 
 test:
 	$(GO) test ./...
+
+# Every scenario under twenty seeds, each twice: the verdicts and the event logs must be equal.
+seeds:
+	$(GO) test -count=1 -timeout 2h ./scenarios -run TestFiles -seeds 20
 
 # The packages in which goroutines meet.
 race:
