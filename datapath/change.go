@@ -95,6 +95,21 @@ func (o Op) String() string {
 	return "~ " + string(o.New.Key().Kind) + " " + o.New.String()
 }
 
+// BundlePhase orders the ops of a bundle: groups before the flows that use them, flows deleted before their
+// groups.
+func (o Op) BundlePhase() int {
+	isFlow := o.Key().Kind == KindFlow
+	switch {
+	case !o.Delete() && !isFlow:
+		return 0
+	case !o.Delete():
+		return 1
+	case isFlow:
+		return 2
+	}
+	return 3
+}
+
 // Outcome says what became of an op.
 type Outcome int
 

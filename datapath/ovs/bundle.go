@@ -15,20 +15,6 @@ type part struct {
 	object datapath.Object
 }
 
-// phase orders a bundle: groups before the flows that use them, flows deleted before their groups.
-func phase(op datapath.Op) int {
-	isFlow := op.Key().Kind == datapath.KindFlow
-	switch {
-	case !op.Delete() && !isFlow:
-		return 0
-	case !op.Delete():
-		return 1
-	case isFlow:
-		return 2
-	}
-	return 3
-}
-
 // parts returns the messages of a bundle in order. A flow that learns is never modified but deleted and
 // added, so that what it learned goes with it.
 func parts(ops []datapath.Op) []part {
@@ -43,7 +29,7 @@ func parts(ops []datapath.Op) []part {
 			out = append(out, part{i, openflow.Put, op.New})
 		}
 	}
-	slices.SortStableFunc(out, func(a, b part) int { return phase(ops[a.op]) - phase(ops[b.op]) })
+	slices.SortStableFunc(out, func(a, b part) int { return ops[a.op].BundlePhase() - ops[b.op].BundlePhase() })
 	return out
 }
 

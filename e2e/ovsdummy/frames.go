@@ -89,7 +89,7 @@ func (s *Switch) handOut() {
 			none = false
 		} else if none { // before it is called lost, it gets a little more time
 			none, more = false, true
-			time.Sleep(time.Millisecond)
+			time.Sleep(time.Millisecond) // OVS runs in another process, which does not say that it has nothing more
 		}
 	}
 	s.wait("barrier", func(done func()) {

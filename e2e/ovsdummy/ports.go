@@ -99,7 +99,8 @@ func (s *Switch) writePorts(ops []datapath.Op) {
 	})
 }
 
-// open connects to the socket of the port, which OVS listens on.
+// open connects to the socket of the port, which OVS listens on. It tries until the socket is there: nothing
+// tells of that.
 func (p *port) open() error {
 	p.buf = nil
 	if p.path == "" {

@@ -167,7 +167,7 @@ func (s *Server) run(name string, args ...string) (*exec.Cmd, error) {
 	return c, nil
 }
 
-// dial connects to a socket as soon as the process listens.
+// dial connects to a socket as soon as the process listens, which only trying tells.
 func (s *Server) dial(c *exec.Cmd, path string) (net.Conn, error) {
 	for end := time.Now().Add(startTimeout); ; time.Sleep(2 * time.Millisecond) {
 		conn, err := net.Dial("unix", path)

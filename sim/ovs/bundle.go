@@ -36,7 +36,7 @@ func (s *Switch) ApplyBundle(ops []datapath.Op) []datapath.OpResult {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return phase(ops[a]) - phase(ops[b]) })
+	slices.SortStableFunc(order, func(a, b int) int { return ops[a].BundlePhase() - ops[b].BundlePhase() })
 	s.bundling = true
 	for _, i := range order {
 		err := s.applyOp(ops[i])
@@ -61,19 +61,6 @@ func (s *Switch) ApplyBundle(ops []datapath.Op) []datapath.OpResult {
 	}
 	s.undo, s.bundling = nil, false
 	return make([]datapath.OpResult, len(ops))
-}
-
-func phase(op datapath.Op) int {
-	isFlow := op.Key().Kind == datapath.KindFlow
-	switch {
-	case !op.Delete() && !isFlow:
-		return 0
-	case !op.Delete():
-		return 1
-	case isFlow:
-		return 2
-	}
-	return 3
 }
 
 func (s *Switch) applyOp(op datapath.Op) error {
