@@ -93,18 +93,8 @@ func (r *Runner) objects(in *lang.Instance, st lang.Step, s *Step) error {
 			return callErrorf("no file %q in the archive", t.File)
 		}
 		results, err := w.Kube.Apply(data, t.File)
-		if err != nil {
-			return errCall{err}
-		}
-		var none []string
-		for _, res := range results {
-			if res.NoEffect {
-				none = append(none, res.String())
-			}
-		}
-		if len(none) > 0 {
-			s.Outcome, s.Text2 = Info, "without effect here: "+strings.Join(none, ", ")
-		}
+		noteEffect(s, results)
+		return answered(s, t.Expect, err)
 	case lang.Delete:
 		if t.File != "" {
 			data, ok := in.Data(t.File)
@@ -112,7 +102,7 @@ func (r *Runner) objects(in *lang.Instance, st lang.Step, s *Step) error {
 				return callErrorf("no file %q in the archive", t.File)
 			}
 			if _, err := w.Kube.DeleteFile(data, t.File); err != nil {
-				return errCall{err}
+				return errRefused{err}
 			}
 			return nil
 		}
@@ -121,7 +111,7 @@ func (r *Runner) objects(in *lang.Instance, st lang.Step, s *Step) error {
 			return errCall{err}
 		}
 		if err := w.Kube.Delete(k, t.Object.Namespace, t.Object.Name); err != nil {
-			return errCall{err}
+			return errRefused{err}
 		}
 	case lang.Patch:
 		k, err := kube.KindNamed(t.Object.Kind)
@@ -129,12 +119,45 @@ func (r *Runner) objects(in *lang.Instance, st lang.Step, s *Step) error {
 			return errCall{err}
 		}
 		if _, err := w.Kube.Patch(k, t.Object.Namespace, t.Object.Name, []byte(t.JSON)); err != nil {
-			return errCall{err}
+			return errRefused{err}
 		}
 	case lang.Namespace:
 		return r.namespace(t)
 	case lang.Endpoints:
 		return r.endpoints(t)
+	}
+	return nil
+}
+
+// noteEffect says which of the applied objects do nothing here.
+func noteEffect(s *Step, results []kube.Result) {
+	var none []string
+	for _, res := range results {
+		if res.NoEffect {
+			none = append(none, res.String())
+		}
+	}
+	if len(none) > 0 {
+		s.Outcome, s.Text2 = Info, "without effect here: "+strings.Join(none, ", ")
+	}
+}
+
+// answered compares what the API said to a change with what was expected. Without an expectation, a refusal is an
+// error of the file.
+func answered(s *Step, want *lang.APIResult, err error) error {
+	if want == nil {
+		if err != nil {
+			return errRefused{err}
+		}
+		return nil
+	}
+	s.Want = map[string]string{"expect": want.String()}
+	s.Got.Value = "ok"
+	if err != nil {
+		s.Got.Value = err.Error()
+	}
+	if want.Fail != (err != nil) || err != nil && !strings.Contains(err.Error(), want.Text) {
+		s.Outcome = Fail
 	}
 	return nil
 }
@@ -201,7 +224,7 @@ func (r *Runner) pods(st lang.Step, s *Step) error {
 		}
 		w.PreparePod(t.Namespace+"/"+t.Name, sim.PodOptions{IPs: t.IPs, NotReady: t.NotReady, NoAdd: t.NoAdd})
 		if err := w.Kube.CreatePod(c); err != nil {
-			return errCall{err}
+			return errRefused{err}
 		}
 	case lang.PodStart:
 		return r.onPod(t.Pod, w.StartPod)

@@ -51,6 +51,8 @@ type Runner struct {
 	failed int
 	steps  int
 	line   int // of the step that runs
+	// refused are the changes that the API did not take. The file goes on, and has not run as it is written.
+	refused []error
 
 	check *check.Checker
 }
@@ -69,6 +71,16 @@ func (e errCall) Error() string { return e.err.Error() }
 
 // Unwrap implements errors.Unwrap.
 func (e errCall) Unwrap() error { return e.err }
+
+// errRefused is a change that the API server did not take. What follows in the file still runs, as after a kubectl
+// that failed; in the end the exit status is 2.
+type errRefused struct{ err error }
+
+// Error implements error.
+func (e errRefused) Error() string { return e.err.Error() }
+
+// Unwrap implements errors.Unwrap.
+func (e errRefused) Unwrap() error { return e.err }
 
 func callErrorf(format string, args ...any) error { return errCall{fmt.Errorf(format, args...)} }
 
@@ -125,13 +137,23 @@ func (r *Runner) run() error {
 			return nil
 		}
 		if err := r.instance(i, in); err != nil {
-			return fmt.Errorf("%s:%d: %s: %w", r.file.Name, in.Line.Number, in.Step.String(), err)
+			return errors.Join(append(r.refused, r.located(in, err))...)
 		}
 	}
-	if r.World == nil || r.opts.NoEnd {
-		return nil
+	if r.World != nil && !r.opts.NoEnd {
+		if err := r.end(); err != nil {
+			return err
+		}
 	}
-	return r.end()
+	if len(r.refused) > 0 {
+		return errCall{errors.Join(r.refused...)}
+	}
+	return nil
+}
+
+// located adds where a step stands to its error.
+func (r *Runner) located(in *lang.Instance, err error) error {
+	return fmt.Errorf("%s:%d: %s: %w", r.file.Name, in.Line.Number, in.Step.String(), err)
 }
 
 // instance does one step and reports it.
@@ -160,6 +182,12 @@ func (r *Runner) instance(index int, in *lang.Instance) error {
 			s.Outcome, s.Text2 = Fail, strings.TrimSpace(s.Text2+"\n"+"in the model: "+p)
 		}
 		r.World.Note(fmt.Sprint(in.Line.Number), string(s.Outcome)+" "+s.Got.String())
+	}
+	var refusal errRefused
+	if errors.As(err, &refusal) {
+		s.fail("%v", refusal)
+		r.refused = append(r.refused, r.located(in, refusal))
+		err = nil
 	}
 	if err != nil {
 		return err

@@ -203,6 +203,43 @@ func (a *args) expectCNI() *CNIResult {
 	return r
 }
 
+// APIResult is the expected answer of the API server to a change.
+type APIResult struct {
+	// Fail is set for error: at least one object is refused.
+	Fail bool
+	// Text is in what the API says of it; empty: anything.
+	Text string
+}
+
+// String returns ok, error or error=TEXT.
+func (r APIResult) String() string {
+	switch {
+	case !r.Fail:
+		return "ok"
+	case r.Text == "":
+		return "error"
+	}
+	return quoteOption("error", "=", r.Text)
+}
+
+// expectAPI parses expect ok|error[=TEXT], if it comes next.
+func (a *args) expectAPI() *APIResult {
+	if a.pos == len(a.words) || a.words[a.pos] != "expect" {
+		return nil
+	}
+	a.pos++
+	w, ok := a.next("ok or error[=TEXT] after expect")
+	if !ok {
+		return nil
+	}
+	name, text, hasText := strings.Cut(w, "=")
+	if _, err := oneOf(name, "ok", "error"); err != nil || hasText && (name == "ok" || text == "") {
+		a.failf("expect: found %q, allowed: ok, error, error=TEXT", w)
+		return nil
+	}
+	return &APIResult{Fail: name == "error", Text: text}
+}
+
 // StreamExpect is what every packet of a stream must have experienced.
 type StreamExpect struct {
 	Lost    *Bound

@@ -8,7 +8,7 @@ import (
 )
 
 var kubeCommands = []command{
-	{"apply", "apply FILE", "creates or updates every object of FILE", parseApply},
+	{"apply", "apply FILE [expect ok|error[=TEXT]]", "creates or updates every object of FILE; with expect error, at least one is to be refused", parseApply},
 	{"delete", "delete KIND NS/NAME|NAME · delete FILE", "deletes one object, or every object of FILE", parseDelete},
 	{"patch", "patch KIND NS/NAME|NAME JSON", "JSON merge patch; status goes to the subresource", parsePatch},
 	{"namespace", "namespace NAME [KEY=VALUE…]", "creates a Namespace; default exists", parseNamespace},
@@ -29,17 +29,32 @@ var kubeCommands = []command{
 }
 
 // Apply is `apply FILE`.
-type Apply struct{ File string }
+type Apply struct {
+	File string
+	// Expect is what the API is to answer; nil: ok.
+	Expect *APIResult
+}
 
 // Command implements Step.
 func (Apply) Command() string { return "apply" }
 
 // String implements Step.
-func (s Apply) String() string { return "apply " + quote(s.File) }
+func (s Apply) String() string {
+	var p printer
+	p.word("apply", s.File)
+	if s.Expect != nil {
+		p.raw("expect " + s.Expect.String())
+	}
+	return p.String()
+}
 
 func (s Apply) names(v *nameVisitor) { v.file(s.File) }
 
-func parseApply(a *args) Step { return Apply{take(a, "FILE", anyWord)} }
+func parseApply(a *args) Step {
+	s := Apply{File: take(a, "FILE", anyWord)}
+	s.Expect = a.expectAPI()
+	return s
+}
 
 func anyWord(w string) (string, error) {
 	if w == "" {

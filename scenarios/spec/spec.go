@@ -211,6 +211,11 @@ func (s *Scenario) Apply(yaml string) *Scenario {
 	return s.step("apply", s.manifest([]byte(yaml)))
 }
 
+// ApplyRefused applies a manifest of which the API refuses at least one object, with an error that has the text.
+func (s *Scenario) ApplyRefused(yaml, text string) *Scenario {
+	return s.step("apply", s.manifest([]byte(yaml)), "expect", "error="+text)
+}
+
 // DeleteManifest deletes the objects of a manifest in YAML.
 func (s *Scenario) DeleteManifest(yaml string) *Scenario {
 	return s.step("delete", s.manifest([]byte(yaml)))

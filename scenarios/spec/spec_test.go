@@ -59,6 +59,13 @@ func TestScenario(t *testing.T) {
 	}
 }
 
+// A refused object is an expectation like any other: met, the scenario goes on.
+func TestRefusedManifest(t *testing.T) {
+	s := build(t)
+	s.ApplyRefused(strings.Replace(web, "port: 80,", "port: 99999,", 1), "spec.ports[0].port")
+	s.Probe("default/c", "svc/default/web", spec.OK, spec.Backend("default/a")).Run()
+}
+
 func TestFailureIsReported(t *testing.T) {
 	f := &fake{}
 	build(f).Probe("default/c", "svc/default/web", spec.Drop).Run()

@@ -48,7 +48,8 @@ func (r Result) String() string {
 // Apply creates or updates every object of a file (several YAML documents, Lists). Labels,
 // annotations and spec become those of the file; what the cluster filled in (cluster IP, node ports,
 // health port, an Egress IP given by a pool) and the status stay, unless the file gives them. Nothing is applied
-// if the file cannot be read; the objects before one that is refused are. filename is for errors.
+// if the file cannot be read; an object that is refused does not keep the others from being applied, as with
+// kubectl. The error says all that were. filename is for errors.
 func (c *Cluster) Apply(data []byte, filename string) ([]Result, error) {
 	defer c.done()
 	list, err := decode(data, filename)
@@ -56,14 +57,16 @@ func (c *Cluster) Apply(data []byte, filename string) ([]Result, error) {
 		return nil, err
 	}
 	var out []Result
+	var refused []error
 	for _, m := range list {
 		r, err := c.applyOne(m)
 		if err != nil {
-			return out, locate(err, m, filename)
+			refused = append(refused, locate(err, m, filename))
+			continue
 		}
 		out = append(out, r)
 	}
-	return out, nil
+	return out, errors.Join(refused...)
 }
 
 // locate adds file, document and lines to an error about an object that was read from a file.

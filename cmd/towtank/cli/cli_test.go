@@ -331,3 +331,15 @@ func TestFmt(t *testing.T) {
 		t.Errorf("--check after -w: status %d, found %q", code, out)
 	}
 }
+
+// A change that the API refuses is told with file and line, and what follows it in the scenario still runs; the
+// scenario did not run as it is written, so the exit status is 2.
+func TestRefusedChangeDoesNotEndTheScenario(t *testing.T) {
+	refused := strings.Replace(good, "settle\n", "delete egress nosuch\nsettle\nprobe default/client -> default/web expect drop\n", 1)
+	code, out, errs := call("", "run", file(t, refused))
+	if code != 2 {
+		t.Errorf("exit status %d, want 2", code)
+	}
+	contains(t, "the output", out, `x.scenario:7 FAIL delete egress nosuch`, `"nosuch" not found`, `x.scenario:9 FAIL probe default/client -> default/web expect drop`)
+	contains(t, "standard error", errs, `x.scenario:7: delete egress nosuch: `)
+}
