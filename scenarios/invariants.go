@@ -21,7 +21,7 @@ func (r *Runner) report(results []check.Result) {
 			}
 		}
 		r.World.Note("invariant", c.Detail)
-		r.obs.Invariant(Invariant{ID: c.ID, Node: c.Node, After: r.line, OK: c.OK, Detail: c.Detail})
+		r.obs.Invariant(Invariant{ID: c.ID, Node: c.Node, After: r.line, OK: c.OK, Detail: c.Detail, Want: c.Want})
 	}
 }
 

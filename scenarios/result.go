@@ -121,6 +121,9 @@ type Invariant struct {
 	After  int // line of the step after which it was checked
 	OK     bool
 	Detail string
+	// Want is what the reference model expects of the probe that failed, as a scenario writes it; "" if
+	// no probe did.
+	Want string
 }
 
 // End is the result of a file.

@@ -30,6 +30,9 @@ type Options struct {
 	NewSwitch func(node string, c ovs.Config) (sim.Switch, error)
 	// Cannot, if set, says why the backend cannot carry traffic to an address; steps with such are skipped.
 	Cannot func(to lang.Address, f sim.Flow) (reason string)
+	// CheckProbes compares probes that expect nothing with the reference model, where nothing has
+	// happened since a settle.
+	CheckProbes bool
 	// Hook, if set, is called with the world once it exists.
 	Hook func(*sim.World)
 }
@@ -173,6 +176,7 @@ func (r *Runner) instance(index int, in *lang.Instance) error {
 	r.steps++
 	s.Outcome = Pass
 	if r.World != nil {
+		r.World.BeginStep(s.Text)
 		r.World.Note(fmt.Sprint(in.Line.Number), s.Text)
 	}
 	err := r.do(in, &s)

@@ -32,6 +32,9 @@ func (r *Runner) probe(st lang.Step, s *Step) error {
 		}
 		results = append(results, res)
 		last = f
+		if r.opts.CheckProbes && p.Expect == nil {
+			r.report(r.check.Probed(f, res))
+		}
 	}
 	if p.As != "" {
 		final := results[len(results)-1]

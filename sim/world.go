@@ -96,7 +96,7 @@ type World struct {
 	Kube  *kube.Cluster
 
 	scheduleRand *rand.Rand // order of events, latencies
-	faultRand    *rand.Rand
+	chance       chance
 	packets      *packet.Queue
 	fabric       *fabric.Fabric
 	gossip       *gossip
@@ -140,16 +140,15 @@ func New(opts Options) (*World, error) {
 	w := &World{
 		opts: opts, nodes: map[string]*Node{}, externals: map[string]*External{}, nets: map[string]*network{},
 		namespaces: map[string]*host.Netns{}, onNode: map[string][]func(*Node){}, baseline: map[string]string{},
-		// Streams of their own, so that a change of one does not shift the others.
-		scheduleRand: rand.New(rand.NewPCG(opts.Seed, 1)),
-		faultRand:    rand.New(rand.NewPCG(opts.Seed, 2)),
+		chance: newChance(opts.Seed),
 	}
+	w.scheduleRand = rand.New(w.chance.schedule)
 	w.queue = NewQueue(epoch, w.scheduleRand)
 	w.log = NewLog(epoch, opts.LogTo)
 	w.queue.OnEvent = func(lane, label string) { w.log.Add(w.queue.now, "event", lane, label) }
 	w.packets = &packet.Queue{OnLoop: func(err error) { w.problem(err.Error()) }}
 	w.fabric = fabric.New(fabric.Config{
-		Rand: rand.New(rand.NewPCG(opts.Seed, 3)), Queue: w.packets, OnFrame: w.onFrame,
+		Rand: rand.New(w.chance.network), Queue: w.packets, OnFrame: w.onFrame,
 	})
 	w.gossip = newGossip(w)
 	w.runtime = newContainers(w)

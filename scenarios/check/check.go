@@ -12,10 +12,12 @@ import (
 
 // Result is what became of one check. Only failures are returned.
 type Result struct {
-	ID     int    // of the invariant, 1 to 6
+	ID     int    // of the invariant, 1 to 7
 	Node   string // "" if it is about no single node
 	OK     bool
 	Detail string
+	// Want is what the reference model expects of a probe, as a scenario writes it; see Probed.
+	Want string
 }
 
 // String returns the result in one line.
@@ -101,10 +103,7 @@ func (c *Checker) of(n *sim.Node) *seen {
 // nothing is checked again.
 func (c *Checker) AfterSettle() []Result {
 	out := c.noticed()
-	now := moment{events: c.w.Events(), set: true}
-	for _, n := range c.w.Nodes() {
-		now.hand += n.HandVersion()
-	}
+	now := c.moment()
 	if now == c.last {
 		return out
 	}
@@ -126,6 +125,14 @@ func (c *Checker) AfterSettle() []Result {
 	out = append(out, c.egress()...)
 	out = append(out, c.services()...)
 	return append(out, c.noticed()...)
+}
+
+func (c *Checker) moment() moment {
+	now := moment{events: c.w.Events(), set: true}
+	for _, n := range c.w.Nodes() {
+		now.hand += n.HandVersion()
+	}
+	return now
 }
 
 // noticed returns what was found between calls, and by the packets of this one.

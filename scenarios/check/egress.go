@@ -218,13 +218,7 @@ func (c *Checker) egress() []Result {
 		quiet = quiet && n.Unquiet() == ""
 	}
 	out = append(out, c.holdings(quiet)...)
-	var holders map[netip.Addr]string
-	if quiet && !c.w.Lossy() {
-		holders = map[netip.Addr]string{}
-		for ip, nodes := range c.holders() {
-			holders[ip] = strings.Join(nodes, " and ")
-		}
-	}
+	holders := c.knownHolders(quiet)
 	var list []leaving
 	if len(c.w.Externals()) > 0 {
 		list = c.leavings(c.w.RunningPods())
@@ -238,6 +232,19 @@ func (c *Checker) egress() []Result {
 		return out
 	}
 	return append(out, c.tryLeaving(c.some(list, egressPerSettle), holders)...)
+}
+
+// knownHolders is holders as text, nil if what arrives cannot be told from who holds which address: not
+// every node is quiet, or packets are lost.
+func (c *Checker) knownHolders(quiet bool) map[netip.Addr]string {
+	if !quiet || c.w.Lossy() {
+		return nil
+	}
+	out := map[netip.Addr]string{}
+	for ip, nodes := range c.holders() {
+		out[ip] = strings.Join(nodes, " and ")
+	}
+	return out
 }
 
 // holders returns which nodes hold an address of an Egress, by address.

@@ -184,12 +184,17 @@ func (c *Checker) isEgressIP(ip netip.Addr) bool {
 	return false
 }
 
-// services checks invariant 5 with some of the connections that could be made.
-func (c *Checker) services() []Result {
+func (c *Checker) quietNodes() map[string]bool {
 	quiet := map[string]bool{}
 	for _, n := range c.w.Nodes() {
 		quiet[n.Name()] = n.Unquiet() == ""
 	}
+	return quiet
+}
+
+// services checks invariant 5 with some of the connections that could be made.
+func (c *Checker) services() []Result {
+	quiet := c.quietNodes()
 	clients, targets := c.clients(quiet), c.targets()
 	total := len(clients) * len(targets)
 	if total == 0 || len(c.w.Kube.List(kube.KindService)) == 0 || !c.w.CanPeek() {
