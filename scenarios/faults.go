@@ -11,22 +11,16 @@ import (
 
 // faults does what goes wrong.
 func (r *Runner) faults(st lang.Step) error {
-	w := r.World
-	call := func(err error) error {
-		if err != nil {
-			return errCall{err}
-		}
-		return nil
-	}
+	w := r.tank
 	switch t := st.(type) {
 	case lang.Agent:
-		return r.each(t.Node, func(n *sim.Node) error { return w.AgentOp(n, t.Op) })
+		return r.each(t.Node, func(n Node) error { return w.AgentOp(n, t.Op) })
 	case lang.OVS:
-		return r.each(t.Node, func(n *sim.Node) error { return w.OVSOp(n, t.Op) })
+		return r.each(t.Node, func(n Node) error { return w.OVSOp(n, t.Op) })
 	case lang.NodeDown:
-		return r.each(t.Node, func(n *sim.Node) error { w.NodeDown(n, t.Silent); return nil })
+		return r.each(t.Node, func(n Node) error { return w.NodeDown(n, t.Silent) })
 	case lang.NodeUp:
-		return r.each(t.Node, func(n *sim.Node) error { return w.NodeUp(n, t.IPs) })
+		return r.each(t.Node, func(n Node) error { return w.NodeUp(n, t.IPs) })
 	case lang.Partition:
 		var groups [][]string
 		for _, g := range t.Groups {
@@ -44,13 +38,13 @@ func (r *Runner) faults(st lang.Step) error {
 			}
 			groups = append(groups, names)
 		}
-		return call(w.SetPartition(groups))
+		return asCall(w.SetPartition(groups))
 	case lang.Heal:
-		w.Heal()
+		return asCall(w.Heal())
 	case lang.Loss:
-		return call(w.SetLoss(t.A.Name, t.B.Name, t.Percent))
+		return asCall(w.SetLoss(t.A.Name, t.B.Name, t.Percent))
 	case lang.Clock:
-		return r.each(t.Node, func(n *sim.Node) error { w.SetSkew(n, t.Skew); return nil })
+		return r.each(t.Node, func(n Node) error { return w.SetSkew(n, t.Skew) })
 	case lang.Watch:
 		var kinds []kube.Kind
 		for _, k := range t.Kinds {
@@ -60,29 +54,27 @@ func (r *Runner) faults(st lang.Step) error {
 			}
 			kinds = append(kinds, kind)
 		}
-		return r.each(t.Node, func(n *sim.Node) error { return w.Watch(n, t.Op, kinds, t.Count) })
+		return r.each(t.Node, func(n Node) error { return w.Watch(n, t.Op, kinds, t.Count) })
 	case lang.Fail:
-		return r.each(t.Node, func(n *sim.Node) error {
+		return r.each(t.Node, func(n Node) error {
 			if t.Clear {
-				w.ClearFaults(n)
-				return nil
+				return w.ClearFaults(n)
 			}
-			w.AddFault(n, sim.Fault{Effect: t.Effect, Skip: t.Skip, Count: t.Count, Mode: sim.FaultMode(t.Mode)})
-			return nil
+			return w.AddFault(n, sim.Fault{Effect: t.Effect, Skip: t.Skip, Count: t.Count, Mode: sim.FaultMode(t.Mode)})
 		})
 	}
 	return nil
 }
 
 // each does something to one node, or to all.
-func (r *Runner) each(ref lang.NodeRef, do func(*sim.Node) error) error {
+func (r *Runner) each(ref lang.NodeRef, do func(Node) error) error {
 	list, err := r.nodesOf(ref)
 	if err != nil {
 		return errCall{err}
 	}
 	for _, n := range list {
 		if err := do(n); err != nil {
-			return errCall{err}
+			return asCall(err)
 		}
 	}
 	return nil
@@ -101,7 +93,7 @@ func (r *Runner) host(st lang.Step, s *Step) error {
 			ip = "ip -6"
 		}
 		return r.typed(s, n.Name(), func() (string, error) {
-			return r.World.Exec(n, fmt.Sprintf("%s addr %s %s dev %s", ip, t.Op, prefixOf(t.IP, t.Bits), sim.Uplink))
+			return r.tank.Exec(n, fmt.Sprintf("%s addr %s %s dev %s", ip, t.Op, prefixOf(t.IP, t.Bits), sim.Uplink))
 		})
 	case lang.Host:
 		if !t.Pod.IsZero() {
@@ -109,13 +101,13 @@ func (r *Runner) host(st lang.Step, s *Step) error {
 			if err != nil {
 				return errCall{err}
 			}
-			return r.typed(s, key, func() (string, error) { return r.World.ExecPod(key, t.Text) })
+			return r.typed(s, key, func() (string, error) { return r.tank.ExecPod(key, t.Text) })
 		}
 		n, err := r.node(t.Node)
 		if err != nil {
 			return errCall{err}
 		}
-		return r.typed(s, n.Name(), func() (string, error) { return r.World.Exec(n, t.Text) })
+		return r.typed(s, n.Name(), func() (string, error) { return r.tank.Exec(n, t.Text) })
 	}
 	return nil
 }
@@ -123,7 +115,7 @@ func (r *Runner) host(st lang.Step, s *Step) error {
 func (r *Runner) typed(s *Step, who string, run func() (string, error)) error {
 	out, err := run()
 	if err != nil {
-		return callErrorf("on %s: %w", who, err)
+		return asCall(fmt.Errorf("on %s: %w", who, err))
 	}
 	if out = strings.TrimRight(out, "\n"); out != "" {
 		s.Outcome, s.Text2 = Info, out

@@ -20,9 +20,9 @@ func (r *Runner) inject(st lang.Step, s *Step) error {
 		fields = append(fields, sim.Field{Name: f.Key, Value: f.Value})
 	}
 	var res sim.Injected
-	steps := r.World.Traced(func() { res, err = r.World.Inject(src, fields) })
+	steps := r.tank.Traced(func() { res, err = r.tank.Inject(src, fields) })
 	if err != nil {
-		return errCall{err}
+		return asCall(err)
 	}
 	got := sim.Drop
 	if res.Left || len(res.Changed) > 0 || res.Result.Arrived {
@@ -40,15 +40,7 @@ func (r *Runner) inject(st lang.Step, s *Step) error {
 	s.Want = map[string]string{"expect": strings.TrimPrefix(lang.ExpectText(t.Expect), "expect ")}
 	if why := r.compare(t.Expect, res.Result); why != "" {
 		s.fail("%s", why)
-		s.Trace = traceLines(steps, r.owner)
+		s.Trace = steps
 	}
 	return nil
-}
-
-// owner names the owner of a flow on a node in Kubernetes' words.
-func (r *Runner) owner(node string, cookie uint64) string {
-	if n := r.World.Node(node); n != nil {
-		return n.Owner(cookie)
-	}
-	return ""
 }

@@ -6,10 +6,7 @@ import "towtank/scenarios/check"
 const maxInvariantReports = 5
 
 // checkInvariants checks what must hold whenever things have settled.
-func (r *Runner) checkInvariants() { r.report(r.check.AfterSettle()) }
-
-// afterEffect checks what must hold at every step.
-func (r *Runner) afterEffect() { r.report(r.check.AtStep()) }
+func (r *Runner) checkInvariants() { r.report(r.tank.Invariants().AfterSettle()) }
 
 func (r *Runner) report(results []check.Result) {
 	told := map[int]int{}
@@ -20,7 +17,7 @@ func (r *Runner) report(results []check.Result) {
 				continue
 			}
 		}
-		r.World.Note("invariant", c.Detail)
+		r.tank.Note("invariant", c.Detail)
 		r.obs.Invariant(Invariant{ID: c.ID, Node: c.Node, After: r.line, OK: c.OK, Detail: c.Detail, Want: c.Want})
 	}
 }
@@ -33,6 +30,6 @@ func (r *Runner) end() error {
 	for _, c := range r.conns {
 		c.Close()
 	}
-	r.report(r.check.End(r.keep))
+	r.report(r.tank.Invariants().End(r.keep))
 	return nil
 }

@@ -24,28 +24,32 @@ func (r *Runner) look(st lang.Step, s *Step) error {
 	case lang.ExpectWrites:
 		return r.expectWrites(t, s)
 	case lang.ExpectClean:
-		return r.each(t.Node, func(n *sim.Node) error {
-			for _, why := range r.check.Clean(n) {
+		return r.each(t.Node, func(n Node) error {
+			for _, why := range r.tank.Invariants().Clean(n) {
 				s.fail("%s: %s", n.Name(), why)
 			}
 			return nil
 		})
 	case lang.ExpectObjects:
-		return r.each(t.Node, func(n *sim.Node) error {
-			objs := n.ObjectsOf(unitMatch(t.Unit))
+		return r.each(t.Node, func(n Node) error {
+			objs, err := n.ObjectsOf(unitMatch(t.Unit))
+			if err != nil {
+				return err
+			}
 			s.Got.Value = fmt.Sprint(len(objs))
 			if len(objs) != t.Count {
-				var text []string
-				for _, o := range objs[:min(len(objs), 20)] {
-					text = append(text, o.Key().String())
-				}
+				text := objs[:min(len(objs), 20)]
 				s.fail("%s: want %d objects of %s/%s, got %d\n%s", n.Name(), t.Count, t.Unit.Kind, t.Unit, len(objs), strings.Join(text, "\n"))
 			}
 			return nil
 		})
 	case lang.ExpectDump:
-		return r.each(t.Node, func(n *sim.Node) error {
-			has := strings.Contains(r.World.DumpText(n, t.Where), t.Text)
+		return r.each(t.Node, func(n Node) error {
+			text, err := r.tank.DumpText(n, t.Where)
+			if err != nil {
+				return err
+			}
+			has := strings.Contains(text, t.Text)
 			if has == t.Lacks {
 				s.fail("%s: the dump of the %s %s %q", n.Name(), t.Where, map[bool]string{true: "has", false: "lacks"}[has], t.Text)
 			}
@@ -61,16 +65,17 @@ func (r *Runner) look(st lang.Step, s *Step) error {
 		return nil
 	case lang.Dump:
 		s.Outcome = Info
-		return r.each(t.Node, func(n *sim.Node) error {
-			s.Text2 += r.World.DumpText(n, t.What)
-			return nil
+		return r.each(t.Node, func(n Node) error {
+			text, err := r.tank.DumpText(n, t.What)
+			s.Text2 += text
+			return err
 		})
 	}
 	return callErrorf("%s is not known to the runner", st.Command())
 }
 
 func (r *Runner) expectOwner(t lang.ExpectOwner, s *Step) error {
-	holders := r.World.Holders(t.IP)
+	holders := r.tank.Holders(t.IP)
 	s.Want = map[string]string{"node": t.Node.String()}
 	s.Got.Value = strings.Join(holders, ",")
 	switch {
@@ -151,9 +156,9 @@ func (r *Runner) expectStatus(t lang.ExpectStatus, s *Step) error {
 func (r *Runner) objectsNamed(k kube.Kind, ref lang.ObjectRef) ([]runtime.Object, error) {
 	var out []runtime.Object
 	if ref.Name == "*" {
-		return r.World.Kube.List(k), nil
+		return r.tank.Objects().List(k), nil
 	}
-	o, err := r.World.Kube.Get(k, ref.Namespace, ref.Name)
+	o, err := r.tank.Objects().Get(k, ref.Namespace, ref.Name)
 	if err != nil {
 		return nil, nil //nolint:nilerr // an object that is not there is compared as such
 	}
@@ -167,7 +172,7 @@ func (r *Runner) expectEvent(t lang.ExpectEvent, s *Step) error {
 	}
 	n := 0
 	var others []string
-	for _, e := range r.World.Kube.Events(k, t.Object.Namespace, t.Object.Name) {
+	for _, e := range r.tank.Objects().Events(k, t.Object.Namespace, t.Object.Name) {
 		if e.Reason == t.Reason {
 			n += e.Count
 		} else {
@@ -192,15 +197,18 @@ func (r *Runner) expectWrites(t lang.ExpectWrites, s *Step) error {
 		m := unitMatch(t.Unit)
 		matchUnits = func(units []string) bool { return slices.ContainsFunc(units, m) }
 	}
-	return r.each(t.Node, func(n *sim.Node) error {
-		got := n.Writes(matchUnits)
+	return r.each(t.Node, func(n Node) error {
+		got, err := n.Writes(matchUnits)
+		if err != nil {
+			return err
+		}
 		s.Got.Writes = got
 		for _, b := range []struct {
 			name string
 			*lang.Bound
 		}{{"switch", t.Switch}, {"host", t.Host}, {"api", t.API}, {"packet-in", t.PacketIn}} {
 			if b.Bound != nil && !b.Holds(got[b.name]) {
-				s.fail("%s: want %s, got %d%s", n.Name(), bound(b.name, b.Bound), got[b.name], r.lastWrites(n, b.name, matchUnits))
+				s.fail("%s: want %s, got %d%s", n.Name(), bound(b.name, b.Bound), got[b.name], lastWrites(n, b.name, matchUnits))
 			}
 		}
 		return nil
@@ -208,21 +216,10 @@ func (r *Runner) expectWrites(t lang.ExpectWrites, s *Step) error {
 }
 
 // lastWrites shows what was written, for a failed step.
-func (r *Runner) lastWrites(n *sim.Node, seam string, match func([]string) bool) string {
+func lastWrites(n Node, seam string, match func([]string) bool) string {
 	var b strings.Builder
-	shown := 0
-	for _, e := range n.MarkedJournal() {
-		if sim.SeamOf(e.Class) != seam || (match != nil && !match(e.Units) && !match(e.About)) {
-			continue
-		}
-		if shown++; shown > 5 {
-			break
-		}
-		text := e.Text
-		if len(text) > 300 {
-			text = text[:300] + "…"
-		}
-		fmt.Fprintf(&b, "\n  %s %v: %s", e.Class, e.Units, text)
+	for _, text := range n.LastWrites(seam, match) {
+		b.WriteString("\n  " + text)
 	}
 	return b.String()
 }

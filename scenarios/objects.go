@@ -18,12 +18,12 @@ import (
 
 // topology makes nodes, external hosts and networks, and changes their labels.
 func (r *Runner) topology(st lang.Step) error {
-	w := r.World
+	w := r.tank
 	switch t := st.(type) {
 	case lang.Nodes:
 		for _, name := range t.Names {
-			if _, err := w.AddNode(name); err != nil {
-				return errCall{err}
+			if err := w.AddNode(name); err != nil {
+				return asCall(err)
 			}
 		}
 	case lang.External:
@@ -38,17 +38,17 @@ func (r *Runner) topology(st lang.Step) error {
 			}
 			c.Next = n.Name()
 		}
-		if _, err := w.AddExternal(c); err != nil {
-			return errCall{err}
+		if err := w.AddExternal(c); err != nil {
+			return asCall(err)
 		}
 	case lang.Network:
 		if err := w.AddNetwork(t.Name, t.CIDR, t.VLAN); err != nil {
-			return errCall{err}
+			return asCall(err)
 		}
 	case lang.Label:
-		return r.keys(t.Node, t.Changes, w.Kube.ChangeLabels)
+		return r.keys(t.Node, t.Changes, w.Objects().ChangeLabels)
 	case lang.Annotate:
-		return r.keys(t.Node, t.Changes, w.Kube.ChangeAnnotations)
+		return r.keys(t.Node, t.Changes, w.Objects().ChangeAnnotations)
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ func (r *Runner) keys(ref lang.NodeRef, changes []lang.KeyChange, change func(ku
 		}
 	}
 	if err := change(kube.KindNode, "", n.Name(), set, remove); err != nil {
-		return errCall{err}
+		return asCall(err)
 	}
 	return nil
 }
@@ -85,14 +85,14 @@ func protoNumber(p string) uint8 {
 
 // objects changes the objects of the API.
 func (r *Runner) objects(in *lang.Instance, st lang.Step, s *Step) error {
-	w := r.World
+	w := r.tank
 	switch t := st.(type) {
 	case lang.Apply:
 		data, ok := in.Data(t.File)
 		if !ok {
 			return callErrorf("no file %q in the archive", t.File)
 		}
-		results, err := w.Kube.Apply(data, t.File)
+		results, err := w.Objects().Apply(data, t.File)
 		noteEffect(s, results)
 		return answered(s, t.Expect, err)
 	case lang.Delete:
@@ -101,24 +101,24 @@ func (r *Runner) objects(in *lang.Instance, st lang.Step, s *Step) error {
 			if !ok {
 				return callErrorf("no file %q in the archive", t.File)
 			}
-			if _, err := w.Kube.DeleteFile(data, t.File); err != nil {
+			if _, err := w.Objects().DeleteFile(data, t.File); err != nil {
 				return errRefused{err}
 			}
 			return nil
 		}
 		k, err := kube.KindNamed(t.Object.Kind)
 		if err != nil {
-			return errCall{err}
+			return asCall(err)
 		}
-		if err := w.Kube.Delete(k, t.Object.Namespace, t.Object.Name); err != nil {
+		if err := w.Objects().Delete(k, t.Object.Namespace, t.Object.Name); err != nil {
 			return errRefused{err}
 		}
 	case lang.Patch:
 		k, err := kube.KindNamed(t.Object.Kind)
 		if err != nil {
-			return errCall{err}
+			return asCall(err)
 		}
-		if _, err := w.Kube.Patch(k, t.Object.Namespace, t.Object.Name, []byte(t.JSON)); err != nil {
+		if _, err := w.Objects().Patch(k, t.Object.Namespace, t.Object.Name, []byte(t.JSON)); err != nil {
 			return errRefused{err}
 		}
 	case lang.Namespace:
@@ -165,9 +165,9 @@ func answered(s *Step, want *lang.APIResult, err error) error {
 // namespace creates a Namespace, or gives one that is there the labels.
 func (r *Runner) namespace(t lang.Namespace) error {
 	labels := keyValues(t.Labels)
-	if _, err := r.World.Kube.Get(kube.KindNamespace, "", t.Name); err != nil {
-		if err := r.World.Kube.CreateNamespace(t.Name, labels); err != nil {
-			return errCall{err}
+	if _, err := r.tank.Objects().Get(kube.KindNamespace, "", t.Name); err != nil {
+		if err := r.tank.Objects().CreateNamespace(t.Name, labels); err != nil {
+			return asCall(err)
 		}
 		return nil
 	}
@@ -175,8 +175,8 @@ func (r *Runner) namespace(t lang.Namespace) error {
 	if err != nil {
 		return err
 	}
-	if _, err := r.World.Kube.Patch(kube.KindNamespace, "", t.Name, patch); err != nil {
-		return errCall{err}
+	if _, err := r.tank.Objects().Patch(kube.KindNamespace, "", t.Name, patch); err != nil {
+		return asCall(err)
 	}
 	return nil
 }
@@ -192,7 +192,7 @@ func keyValues(list []lang.KeyValue) map[string]string {
 // endpoints gives a Service endpoints that answer: addresses of the nodes' Pod networks, from the end
 // down, where the IPAM does not come.
 func (r *Runner) endpoints(t lang.Endpoints) error {
-	var on []*sim.Node
+	var on []Node
 	for _, ref := range t.Nodes {
 		n, err := r.node(ref)
 		if err != nil {
@@ -201,17 +201,17 @@ func (r *Runner) endpoints(t lang.Endpoints) error {
 		on = append(on, n)
 	}
 	if len(on) == 0 {
-		on = r.World.Nodes()
+		on = r.tank.Nodes()
 	}
-	if err := r.World.SetEndpoints(t.Namespace, t.Service, t.Count, on); err != nil {
-		return errCall{err}
+	if err := r.tank.SetEndpoints(t.Namespace, t.Service, t.Count, on); err != nil {
+		return asCall(err)
 	}
 	return nil
 }
 
 // pods makes, starts, stops and changes Pods.
 func (r *Runner) pods(st lang.Step, s *Step) error {
-	w := r.World
+	w := r.tank
 	switch t := st.(type) {
 	case lang.Pod:
 		n, err := r.node(t.Node)
@@ -223,7 +223,7 @@ func (r *Runner) pods(st lang.Step, s *Step) error {
 			c.Ports = append(c.Ports, kube.PodPort{Port: p.Port, Protocol: corev1.Protocol(strings.ToUpper(p.Proto))})
 		}
 		w.PreparePod(t.Namespace+"/"+t.Name, sim.PodOptions{IPs: t.IPs, NotReady: t.NotReady, NoAdd: t.NoAdd})
-		if err := w.Kube.CreatePod(c); err != nil {
+		if err := w.Objects().CreatePod(c); err != nil {
 			return errRefused{err}
 		}
 	case lang.PodStart:
@@ -233,14 +233,14 @@ func (r *Runner) pods(st lang.Step, s *Step) error {
 	case lang.PodDelete:
 		return r.onPod(t.Pod, func(key string) error {
 			ns, name, _ := strings.Cut(key, "/")
-			return w.Kube.Delete(kube.KindPod, ns, name)
+			return w.Objects().Delete(kube.KindPod, ns, name)
 		})
 	case lang.PodReady:
 		return r.onPod(t.Pod, func(key string) error { return w.SetPodReady(key, t.Ready) })
 	case lang.PodTerminate:
 		return r.onPod(t.Pod, func(key string) error {
 			ns, name, _ := strings.Cut(key, "/")
-			return w.Kube.SetPodTerminating(ns, name, !t.NotServing)
+			return w.Objects().SetPodTerminating(ns, name, !t.NotServing)
 		})
 	}
 	return nil
@@ -249,10 +249,10 @@ func (r *Runner) pods(st lang.Step, s *Step) error {
 func (r *Runner) onPod(ref lang.PodRef, do func(key string) error) error {
 	key, err := r.podKey(ref)
 	if err != nil {
-		return errCall{err}
+		return asCall(err)
 	}
 	if err := do(key); err != nil {
-		return errCall{err}
+		return asCall(err)
 	}
 	return nil
 }
@@ -260,7 +260,7 @@ func (r *Runner) onPod(ref lang.PodRef, do func(key string) error) error {
 // cniCall makes a bare CNI call. With an expectation it waits for the answer.
 func (r *Runner) cniCall(st lang.Step, s *Step) error {
 	t := st.(lang.CNI)
-	w := r.World
+	w := r.tank
 	n, err := r.cniNode(t)
 	if err != nil {
 		return err
@@ -275,7 +275,7 @@ func (r *Runner) cniCall(st lang.Step, s *Step) error {
 	default:
 		verb := edge.CNIVerb(strings.ToUpper(t.Op))
 		if err := w.CNI(n, verb, t.ID, t.Pod.Namespace+"/"+t.Pod.Name, t.IfName, done); err != nil {
-			return errCall{err}
+			return asCall(err)
 		}
 	}
 	if t.Expect == nil {
@@ -301,7 +301,7 @@ func (r *Runner) cniCall(st lang.Step, s *Step) error {
 	return nil
 }
 
-func (r *Runner) cniNode(t lang.CNI) (*sim.Node, error) {
+func (r *Runner) cniNode(t lang.CNI) (Node, error) {
 	if !t.Node.IsZero() {
 		return r.node(t.Node)
 	}
@@ -316,16 +316,16 @@ func (r *Runner) time(st lang.Step, s *Step) error {
 		if within == 0 {
 			within = lang.DefaultSettle
 		}
-		if err := r.World.Settle(within); err != nil {
+		if err := r.tank.Settle(within); err != nil {
 			s.fail("not settled within %s: %v", within, err)
 		}
 	case lang.Advance:
-		if err := r.World.Advance(t.Duration); err != nil {
+		if err := r.tank.Advance(t.Duration); err != nil {
 			s.fail("%v", err)
 		}
 	case lang.StepEvents:
 		n := max(t.N, 1)
-		if did := r.World.Step(n); did < n {
+		if did := r.tank.Step(n); did < n {
 			s.Outcome, s.Text2 = Info, fmt.Sprintf("%d events, then nothing was due", did)
 		}
 	}

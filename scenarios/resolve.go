@@ -10,25 +10,21 @@ import (
 
 	"towtank/agent/apis/crd/v1beta1"
 	"towtank/scenarios/lang"
-	"towtank/sim"
 	"towtank/sim/kube"
 	"towtank/sim/packet"
 )
 
 // node finds a node by name, or as the one that holds an address now.
-func (r *Runner) node(ref lang.NodeRef) (*sim.Node, error) {
+func (r *Runner) node(ref lang.NodeRef) (Node, error) {
 	if !ref.Owner.IsValid() {
-		if n := r.World.Node(ref.Name); n != nil {
+		if n := r.tank.Node(ref.Name); n != nil {
 			return n, nil
-		}
-		if ref.Name == lang.Controller {
-			return r.World.Controller(), nil
 		}
 		return nil, callErrorf("node %q does not exist", ref.Name)
 	}
-	var found []*sim.Node
-	for _, n := range r.World.Nodes() {
-		if n.Up() && n.Netns().HasAddress(ref.Owner) {
+	var found []Node
+	for _, n := range r.tank.Nodes() {
+		if n.Up() && n.HasAddress(ref.Owner) {
 			found = append(found, n)
 		}
 	}
@@ -43,15 +39,15 @@ func (r *Runner) node(ref lang.NodeRef) (*sim.Node, error) {
 }
 
 // nodesOf finds one node, or all for *.
-func (r *Runner) nodesOf(ref lang.NodeRef) ([]*sim.Node, error) {
+func (r *Runner) nodesOf(ref lang.NodeRef) ([]Node, error) {
 	if ref.Name == lang.AllNodes {
-		return r.World.Nodes(), nil
+		return r.tank.Nodes(), nil
 	}
 	n, err := r.node(ref)
 	if err != nil {
 		return nil, err
 	}
-	return []*sim.Node{n}, nil
+	return []Node{n}, nil
 }
 
 // podKey returns namespace/name of a Pod reference.
@@ -67,8 +63,8 @@ func (r *Runner) podKey(p lang.PodRef) (string, error) {
 }
 
 // source finds where traffic comes from.
-func (r *Runner) source(a lang.Address) (*sim.Source, error) {
-	w := r.World
+func (r *Runner) source(a lang.Address) (Source, error) {
+	w := r.tank
 	switch a.Kind {
 	case lang.AddrExternal:
 		x := w.External(a.Name)
@@ -112,7 +108,7 @@ var errNoAddress = errors.New("there is no address")
 // addresses returns what an address expression stands for; v6first says which family comes first if it
 // has both.
 func (r *Runner) addresses(a lang.Address) ([]netip.Addr, error) {
-	w := r.World
+	w := r.tank
 	both := func(f func(v6 bool) netip.Addr) []netip.Addr {
 		var out []netip.Addr
 		for _, v6 := range []bool{false, true} {
@@ -171,7 +167,7 @@ func (r *Runner) addresses(a lang.Address) ([]netip.Addr, error) {
 		}
 		return out, nil
 	case lang.AddrEgress:
-		o, err := w.Kube.Get(kube.KindEgress, "", a.Name)
+		o, err := w.Objects().Get(kube.KindEgress, "", a.Name)
 		if err != nil {
 			return nil, errCall{err}
 		}
@@ -222,7 +218,7 @@ func loadBalancerIPs(svc *corev1.Service) ([]netip.Addr, error) {
 }
 
 func (r *Runner) service(a lang.Address) (*corev1.Service, error) {
-	o, err := r.World.Kube.Get(kube.KindService, a.Namespace, a.Name)
+	o, err := r.tank.Objects().Get(kube.KindService, a.Namespace, a.Name)
 	if err != nil {
 		return nil, errCall{err}
 	}
@@ -231,8 +227,8 @@ func (r *Runner) service(a lang.Address) (*corev1.Service, error) {
 }
 
 // flow builds the flow of a target. With errNoAddress it has no destination.
-func (r *Runner) flow(from lang.Address, to lang.Target, o lang.FlowOptions) (sim.Flow, error) {
-	var f sim.Flow
+func (r *Runner) flow(from lang.Address, to lang.Target, o lang.FlowOptions) (Flow, error) {
+	var f Flow
 	src, err := r.source(from)
 	if err != nil {
 		return f, err
@@ -333,7 +329,7 @@ func (r *Runner) servicePort(to lang.Target) (uint16, string, error) {
 // statusAddresses returns the addresses in the status of a Pod that does not run.
 func (r *Runner) statusAddresses(key string) []netip.Addr {
 	namespace, name, _ := strings.Cut(key, "/")
-	o, err := r.World.Kube.Get(kube.KindPod, namespace, name)
+	o, err := r.tank.Objects().Get(kube.KindPod, namespace, name)
 	if err != nil {
 		return nil
 	}

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"towtank/sim/packet"
 )
 
 // Outcome is what became of a step.
@@ -139,6 +137,8 @@ type End struct {
 	LogHash      string
 	FaultsUnused []string
 	Replay       string
+	// Why says why the file was skipped, where its lines don't.
+	Why string
 }
 
 // Observer hears of results as they come.
@@ -146,12 +146,4 @@ type Observer interface {
 	Step(Step)
 	Invariant(Invariant)
 	End(End)
-}
-
-func traceLines(steps []packet.TraceStep, owner func(node string, cookie uint64) string) []TraceLine {
-	out := make([]TraceLine, 0, len(steps))
-	for _, s := range steps {
-		out = append(out, TraceLine{Node: s.Node, Where: s.Where, Text: s.Text, Owner: owner(s.Node, s.Cookie), Drop: s.Drop})
-	}
-	return out
 }

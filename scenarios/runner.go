@@ -29,12 +29,15 @@ type Options struct {
 	Backend   string
 	NewSwitch func(node string, c ovs.Config) (sim.Switch, error)
 	// Cannot, if set, says why the backend cannot carry traffic to an address; steps with such are skipped.
-	Cannot func(to lang.Address, f sim.Flow) (reason string)
+	Cannot func(to lang.Address, f Flow) (reason string)
 	// CheckProbes compares probes that expect nothing with the reference model, where nothing has
 	// happened since a settle.
 	CheckProbes bool
 	// Hook, if set, is called with the world once it exists.
 	Hook func(*sim.World)
+	// NewTank makes another tank than the simulator, to which the fields above this one but Seed, StopAfter
+	// and NoEnd mean nothing then. What found tells is broken is reported as after a settle.
+	NewTank func(o lang.Options, found func([]check.Result)) (Tank, error)
 }
 
 // Runner runs one file.
@@ -43,11 +46,11 @@ type Runner struct {
 	opts   Options
 	obs    Observer
 	lopts  lang.Options
-	World  *sim.World
+	tank   Tank // nil until it is needed
 	keep   bool
 	named  map[string]*named // probes and connections by name
-	conns  map[string]*sim.Conn
-	stream map[string]*sim.Stream
+	conns  map[string]Conn
+	stream map[string]Stream
 	cni    map[string]string
 	// cannot has the names of connections and streams that were skipped, with the reason.
 	cannot map[string]string
@@ -56,8 +59,6 @@ type Runner struct {
 	line   int // of the step that runs
 	// refused are the changes that the API did not take. The file goes on, and has not run as it is written.
 	refused []error
-
-	check *check.Checker
 }
 
 // named is what a probe or connection with a name experienced last.
@@ -85,6 +86,14 @@ func (e errRefused) Error() string { return e.err.Error() }
 // Unwrap implements errors.Unwrap.
 func (e errRefused) Unwrap() error { return e.err }
 
+// asCall returns an error of the tank as one of the call, unless it is the tank's own.
+func asCall(err error) error {
+	if err == nil || errors.Is(err, ErrTank) {
+		return err
+	}
+	return errCall{err}
+}
+
 func callErrorf(format string, args ...any) error { return errCall{fmt.Errorf(format, args...)} }
 
 // ErrCall is returned by Run for a file that cannot be run as it is written.
@@ -94,8 +103,8 @@ var ErrCall = errors.New("the scenario cannot be run as it is written")
 func Run(file *lang.File, opts Options, obs Observer) (End, error) {
 	started := time.Now()
 	r := &Runner{
-		file: file, opts: opts, obs: obs, lopts: file.Options(), named: map[string]*named{}, conns: map[string]*sim.Conn{},
-		stream: map[string]*sim.Stream{}, cni: map[string]string{}, cannot: map[string]string{},
+		file: file, opts: opts, obs: obs, lopts: file.Options(), named: map[string]*named{}, conns: map[string]Conn{},
+		stream: map[string]Stream{}, cni: map[string]string{}, cannot: map[string]string{},
 	}
 	where := ""
 	if opts.Backend == "" {
@@ -105,14 +114,14 @@ func Run(file *lang.File, opts Options, obs Observer) (End, error) {
 	}
 	end := End{File: file.Name, Backend: r.opts.Backend, Seed: opts.Seed, Replay: fmt.Sprintf("towtank run %s--seed %d %s", where, opts.Seed, file.Name)}
 	if b := file.Backends(); len(b) > 0 && !slices.Contains(b, r.opts.Backend) {
-		end.Outcome = Skip
+		end.Outcome, end.Why = Skip, "for "+strings.Join(b, " and ")+" only"
 		obs.End(end)
 		return end, nil
 	}
 	err := r.run()
-	if r.World != nil {
-		end.Time, end.LogHash = r.World.Now(), r.World.LogHash()
-		end.FaultsUnused = r.World.UnusedFaults()
+	if r.tank != nil {
+		end.Time, end.LogHash = r.tank.Now(), r.tank.LogHash()
+		end.FaultsUnused = r.tank.UnusedFaults()
 	}
 	end.Steps, end.Failed = r.steps, r.failed
 	end.Wall = time.Since(started)
@@ -143,7 +152,7 @@ func (r *Runner) run() error {
 			return errors.Join(append(r.refused, r.located(in, err))...)
 		}
 	}
-	if r.World != nil && !r.opts.NoEnd {
+	if r.tank != nil && !r.opts.NoEnd {
 		if err := r.end(); err != nil {
 			return err
 		}
@@ -175,17 +184,17 @@ func (r *Runner) instance(index int, in *lang.Instance) error {
 	}
 	r.steps++
 	s.Outcome = Pass
-	if r.World != nil {
-		r.World.BeginStep(s.Text)
-		r.World.Note(fmt.Sprint(in.Line.Number), s.Text)
+	if r.tank != nil {
+		r.tank.BeginStep(s.Text)
+		r.tank.Note(fmt.Sprint(in.Line.Number), s.Text)
 	}
 	err := r.do(in, &s)
-	if r.World != nil {
-		s.Time = r.World.Now()
-		for _, p := range r.World.Problems() {
+	if r.tank != nil {
+		s.Time = r.tank.Now()
+		for _, p := range r.tank.Problems() {
 			s.Outcome, s.Text2 = Fail, strings.TrimSpace(s.Text2+"\n"+"in the model: "+p)
 		}
-		r.World.Note(fmt.Sprint(in.Line.Number), string(s.Outcome)+" "+s.Got.String())
+		r.tank.Note(fmt.Sprint(in.Line.Number), string(s.Outcome)+" "+s.Got.String())
 	}
 	var refusal errRefused
 	if errors.As(err, &refusal) {
@@ -212,41 +221,26 @@ func (s *Step) fail(format string, args ...any) {
 	s.Text2 = strings.TrimSpace(s.Text2 + "\n" + fmt.Sprintf(format, args...))
 }
 
-// world returns the world, making it from the options when it is first needed.
-func (r *Runner) world() (*sim.World, error) {
-	if r.World != nil {
-		return r.World, nil
+// makeTank makes the tank from the options when it is first needed.
+func (r *Runner) makeTank() error {
+	if r.tank != nil {
+		return nil
 	}
-	w, err := sim.New(worldOptions(r.lopts, r.opts))
+	build := r.opts.NewTank
+	if build == nil {
+		build = r.simulate
+	}
+	t, err := build(r.lopts, r.report)
 	if err != nil {
-		return nil, errCall{err}
+		return asCall(err)
 	}
-	r.World = w
-	r.check = check.New(w)
-	w.AfterEffect = r.afterEffect
-	if r.opts.Hook != nil {
-		r.opts.Hook(w)
-	}
-	return w, nil
-}
-
-func worldOptions(o lang.Options, run Options) sim.Options {
-	most := o.MaxEgressIPsPerNode
-	if most == 0 {
-		most = -1
-	}
-	return sim.Options{
-		Seed: run.Seed, V4: o.IPv4(), V6: o.IPv6(), Traffic: o.Traffic, Tunnel: o.Tunnel, NoProxyAll: !o.ProxyAll,
-		NoProxyLoadBalancers: !o.ProxyLoadBalancerIPs, MaxEgressIPsPerNode: most, SkipServices: o.SkipServices,
-		LoadBalancerMode: o.LoadBalancerMode, NodePortAddresses: o.NodePortAddresses, PodCIDRSize: o.PodCIDRSize,
-		ServiceCIDRs: o.ServiceCIDRs, Membership: o.Membership, MemberTimeout: o.MemberTimeout, MemberRejoin: o.MemberRejoin,
-		AuditEvery: o.AuditEvery, LogTo: run.LogTo, RestartAfterDeath: run.RestartAfterDeath, NewSwitch: run.NewSwitch,
-	}
+	r.tank = t
+	return nil
 }
 
 // do does one step.
 func (r *Runner) do(in *lang.Instance, s *Step) error {
-	if _, err := r.world(); err != nil {
+	if err := r.makeTank(); err != nil {
 		return err
 	}
 	switch st := in.Step.(type) {
@@ -278,7 +272,7 @@ func (r *Runner) do(in *lang.Instance, s *Step) error {
 	case lang.Host, lang.HostAddress:
 		return r.host(st, s)
 	case lang.Mark:
-		r.World.Mark()
+		r.tank.Mark()
 		return nil
 	default:
 		return r.look(in.Step, s)

@@ -16,7 +16,7 @@ func (r *Runner) probe(st lang.Step, s *Step) error {
 	p := st.(lang.Probe)
 	count := max(p.Count, 1)
 	var results []sim.Result
-	var last sim.Flow
+	var last Flow
 	for range count {
 		f, err := r.flow(p.From, p.To, p.Flow)
 		// To a Pod that was never wired there is nothing to send: silence, as to an address that nobody has.
@@ -26,14 +26,14 @@ func (r *Runner) probe(st lang.Step, s *Step) error {
 		if r.skips(s, p.As, p.To.Address, f) {
 			return nil
 		}
-		res, err := r.World.Probe(f)
+		res, err := r.tank.Probe(f)
 		if err != nil {
-			return errCall{err}
+			return asCall(err)
 		}
 		results = append(results, res)
 		last = f
 		if r.opts.CheckProbes && p.Expect == nil {
-			r.report(r.check.Probed(f, res))
+			r.report(r.tank.Invariants().Probed(f, res))
 		}
 	}
 	if p.As != "" {
@@ -48,7 +48,7 @@ func (r *Runner) probe(st lang.Step, s *Step) error {
 }
 
 // skips marks a step as skipped, with those of the same name after it, if the backend cannot carry its traffic.
-func (r *Runner) skips(s *Step, name string, to lang.Address, f sim.Flow) bool {
+func (r *Runner) skips(s *Step, name string, to lang.Address, f Flow) bool {
 	delete(r.cannot, name)
 	if r.opts.Cannot == nil {
 		return false
@@ -77,24 +77,24 @@ func (r *Runner) soft(s *Step, err error) error {
 }
 
 // explain traces the same flow once more, so that people see where it went.
-func (r *Runner) explain(s *Step, f sim.Flow) {
+func (r *Runner) explain(s *Step, f Flow) {
 	f.SPort = 0
 	_, s.Trace = r.trace(f)
 }
 
 // trace makes a connection with a trace on, and returns what became of it.
-func (r *Runner) trace(f sim.Flow) (Got, []TraceLine) {
+func (r *Runner) trace(f Flow) (Got, []TraceLine) {
 	var got Got
-	steps := r.World.Traced(func() {
-		res, err := r.World.Probe(f)
+	lines := r.tank.Traced(func() {
+		res, err := r.tank.Probe(f)
 		if err != nil {
-			r.World.Note("trace", err.Error())
+			r.tank.Note("trace", err.Error())
 			got.Note = err.Error()
 			return
 		}
 		got = gotOf([]sim.Result{res})
 	})
-	return got, traceLines(steps, r.owner)
+	return got, lines
 }
 
 func gotOf(results []sim.Result) Got {
@@ -279,9 +279,9 @@ func (r *Runner) connection(st lang.Step, s *Step) error {
 		if r.skips(s, c.Name, c.To.Address, f) {
 			return nil
 		}
-		conn, err := r.World.Open(f)
+		conn, err := r.tank.Open(f)
 		if err != nil {
-			return errCall{err}
+			return asCall(err)
 		}
 		if old := r.conns[c.Name]; old != nil {
 			old.Close()
@@ -316,7 +316,7 @@ func (r *Runner) connection(st lang.Step, s *Step) error {
 	return nil
 }
 
-func (r *Runner) send(c lang.Send, conn *sim.Conn, s *Step) error {
+func (r *Runner) send(c lang.Send, conn Conn, s *Step) error {
 	conn.Shape(c.Size, c.DF)
 	var results []sim.Result
 	for range max(c.Count, 1) {
@@ -329,7 +329,7 @@ func (r *Runner) send(c lang.Send, conn *sim.Conn, s *Step) error {
 	if e != nil && e.Verdict == lang.Reset {
 		s.Got = gotOf(results)
 		s.Want = map[string]string{"expect": "reset"}
-		if !conn.Reset && results[len(results)-1].Verdict != sim.Reject {
+		if !conn.WasReset() && results[len(results)-1].Verdict != sim.Reject {
 			s.fail("want reset, got %s", results[len(results)-1].Verdict)
 		}
 		return nil
@@ -341,9 +341,8 @@ func (r *Runner) send(c lang.Send, conn *sim.Conn, s *Step) error {
 	return nil
 }
 
-func (r *Runner) tracedSend(conn *sim.Conn) []TraceLine {
-	steps := r.World.Traced(func() { conn.Send() })
-	return traceLines(steps, r.owner)
+func (r *Runner) tracedSend(conn Conn) []TraceLine {
+	return r.tank.Traced(func() { conn.Send() })
 }
 
 // streams starts and ends streams.
@@ -358,7 +357,7 @@ func (r *Runner) streams(st lang.Step, s *Step) error {
 			return nil
 		}
 		from := c.From
-		r.stream[c.Name] = r.World.StartStream(c.Name, f, func() (*sim.Source, error) { return r.source(from) }, c.Every, c.OneFlow)
+		r.stream[c.Name] = r.tank.StartStream(c.Name, f, func() (Source, error) { return r.source(from) }, c.Every, c.OneFlow)
 	case lang.StreamStop:
 		x := r.stream[c.Name]
 		if why := r.cannot[c.Name]; why != "" {
@@ -375,10 +374,11 @@ func (r *Runner) streams(st lang.Step, s *Step) error {
 	return nil
 }
 
-func (r *Runner) streamEnd(c lang.StreamStop, x *sim.Stream, s *Step) {
+func (r *Runner) streamEnd(c lang.StreamStop, x Stream, s *Step) {
 	lost := 0
-	s.Got = Got{Sent: len(x.Beats), Backends: map[string]int{}}
-	for _, b := range x.Beats {
+	beats := x.Beats()
+	s.Got = Got{Sent: len(beats), Backends: map[string]int{}}
+	for _, b := range beats {
 		if b.Verdict != sim.OK {
 			lost++
 		} else if b.Backend != "" {
@@ -386,7 +386,7 @@ func (r *Runner) streamEnd(c lang.StreamStop, x *sim.Stream, s *Step) {
 		}
 	}
 	s.Got.Lost = lost
-	if len(x.Beats) == 0 {
+	if len(beats) == 0 {
 		s.fail("the stream sent nothing")
 		return
 	}
@@ -395,9 +395,9 @@ func (r *Runner) streamEnd(c lang.StreamStop, x *sim.Stream, s *Step) {
 		return
 	}
 	if e.Lost != nil && !e.Lost.Holds(lost) {
-		s.fail("want %s, got lost=%d of %d", bound("lost", e.Lost), lost, len(x.Beats))
+		s.fail("want %s, got lost=%d of %d", bound("lost", e.Lost), lost, len(beats))
 	}
-	for i, b := range x.Beats {
+	for i, b := range beats {
 		if !b.Arrived {
 			continue
 		}

@@ -31,7 +31,7 @@ func Run(f *lang.File, opts scenarios.Options, obs scenarios.Observer) (scenario
 
 // cannot says what the userspace datapath does not do: it tracks SCTP by addresses alone and translates no
 // SCTP port, so that a Service whose port is not its endpoints' does not work.
-func cannot(to lang.Address, f sim.Flow) string {
+func cannot(to lang.Address, f scenarios.Flow) string {
 	if f.Proto == packet.ProtoSCTP && to.IsService() {
 		return "OVS's userspace datapath does not translate SCTP ports"
 	}

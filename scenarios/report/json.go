@@ -61,6 +61,7 @@ type jsonEnd struct {
 	LogHash      string            `json:"logHash"`
 	FaultsUnused []string          `json:"faultsUnused"`
 	Replay       string            `json:"replay"`
+	Why          string            `json:"why,omitempty"` // a file was skipped
 }
 
 func (j *JSON) write(v any) {
@@ -103,7 +104,7 @@ func (j *JSON) Invariant(i scenarios.Invariant) {
 func (j *JSON) End(e scenarios.End) {
 	v := jsonEnd{
 		V: JSONVersion, Kind: "end", File: e.File, Backend: e.Backend, Seed: e.Seed, Result: e.Outcome, Steps: e.Steps, Failed: e.Failed,
-		Time: int64(e.Time), WallMS: e.Wall.Milliseconds(), LogHash: e.LogHash, FaultsUnused: e.FaultsUnused, Replay: e.Replay,
+		Time: int64(e.Time), WallMS: e.Wall.Milliseconds(), LogHash: e.LogHash, FaultsUnused: e.FaultsUnused, Replay: e.Replay, Why: e.Why,
 	}
 	if v.FaultsUnused == nil {
 		v.FaultsUnused = []string{}

@@ -147,6 +147,9 @@ func (t *Text) End(e scenarios.End) {
 		fmt.Fprintf(t.W, " hash=%s", e.LogHash[:hashShown])
 	}
 	fmt.Fprintf(t.W, "  %s\n", e.File)
+	if e.Why != "" {
+		fmt.Fprintf(t.W, "  %s\n", e.Why)
+	}
 	if e.Outcome == scenarios.Fail {
 		fmt.Fprintf(t.W, "replay: %s\n", e.Replay)
 	}
