@@ -62,6 +62,7 @@ const (
 
 type unit struct {
 	name    string
+	alone   []string // its name, for the ops that are of no other unit; nobody changes it
 	rank    Precedence
 	keys    []Key // wanted, sorted
 	left    []Key // given up, and not yet settled without the unit
@@ -86,7 +87,7 @@ func (s *Store) Set(name string, rank Precedence, objs []Object) bool {
 			s.realised[name] = true
 			return false
 		}
-		u = &unit{name: name}
+		u = &unit{name: name, alone: []string{name}}
 		s.units[name] = u
 	}
 	reranked := u.rank != rank
@@ -433,6 +434,10 @@ func (s *Store) Pending(take func(Op) bool) []Op {
 
 func (e *entry) op() Op {
 	op := Op{Old: e.known, New: e.want(), entry: e}
+	if len(e.cands) == 1 && len(e.leaving) == 0 {
+		op.Units = e.cands[0].unit.alone
+		return op
+	}
 	for _, c := range e.cands {
 		op.Units = append(op.Units, c.unit.name)
 	}

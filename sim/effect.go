@@ -336,12 +336,9 @@ func opsText(ops []datapath.Op) string {
 		}
 		return fmt.Sprintf("%d ops %016x", len(ops), h.Sum64())
 	}
-	var b strings.Builder
+	texts := make([]string, len(ops))
 	for i, op := range ops {
-		if i > 0 {
-			b.WriteString("; ")
-		}
-		b.WriteString(op.String())
+		texts[i] = op.String()
 	}
-	return b.String()
+	return strings.Join(texts, "; ")
 }

@@ -44,6 +44,8 @@ type Service struct {
 	Frontends       []Frontend
 	// Cluster, Local and Node are the endpoints of the groups.
 	Cluster, Local, Node []Backend
+	// Made has what was made of the endpoints before, and then what is made of them now. nil: nothing is kept.
+	Made *Endpoints
 	// LocalOnlyElsewhere is set if there are endpoints, but none for the Local policy: drop.
 	LocalOnlyElsewhere bool
 }
@@ -59,6 +61,10 @@ const dpHashBuckets = 256
 // ServiceFlows adds the groups and flows of a Service port.
 func (n *Node) ServiceFlows(l *List, s *Service) {
 	c := Cookie(CookieService, s.Unit)
+	if s.Made == nil {
+		s.Made = &Endpoints{}
+	}
+	s.Made.begin(s.Proto, s.nextTable())
 	dsr := slices.ContainsFunc(s.Frontends, func(f Frontend) bool { return f.DSR })
 	for _, g := range []struct {
 		id       uint32
@@ -67,25 +73,42 @@ func (n *Node) ServiceFlows(l *List, s *Service) {
 		if g.id == 0 {
 			continue
 		}
+		first := len(s.Made.made)
 		n.group(l, s, g.id, g.backends)
-		for _, b := range g.backends {
-			s.endpoint(l, c, uint64(g.id), b)
+		for i, b := range g.backends {
+			s.Made.add(l, s, c, first+i, b)
 			if dsr && !b.Local && g.id == s.ClusterGroup {
 				s.dsrEndpoint(l, c, uint64(g.id), b)
 			}
 		}
 	}
+	s.Made.end()
 	for i := range s.Frontends {
 		s.frontend(l, c, &s.Frontends[i])
 	}
 }
 
-// endpoint adds the translation of one endpoint. It is the group's own: an endpoint that another
-// Service still has, or the other policy, cannot be reached through a learned flow of this one.
-func (s *Service) endpoint(l *List, c, id uint64, b Backend) {
-	flow(l, c, TableEndpointDNAT, 200, s.picked(id, b),
-		of.CT{Commit: true, Zone: zoneMain(s.V6), Table: of.ToTable(TableL3Forwarding), NAT: of.DNAT(b.Addr(), b.Port()), Exec: []of.Action{ctService.Set(1)}})
+// nextTable is where a packet goes when its endpoint is picked.
+func (s *Service) nextTable() uint8 {
+	if s.AffinitySeconds > 0 {
+		return TableServiceLB
+	}
+	return TableEndpointDNAT
 }
+
+// endpoint returns the translation of one endpoint. It is the group's own: an endpoint that another
+// Service still has, or the other policy, cannot be reached through a learned flow of this one.
+func (s *Service) endpoint(c, id uint64, b Backend) (*of.Flow, error) {
+	return of.NewFlow(TableEndpointDNAT, 200, c).Match(s.picked(id, b)...).Actions(
+		of.CT{Commit: true, Zone: zoneMain(s.V6), Table: of.ToTable(TableL3Forwarding), NAT: of.DNAT(b.Addr(), b.Port()), Exec: markService}).Build()
+}
+
+// What all Services have is made once. Nobody changes it.
+var (
+	markService = []of.Action{ctService.Set(1)}
+	routed      = regRouted.Set(1)
+	selected    = regLB.Set(lbSelected)
+)
 
 // picked matches packets for which the endpoint was picked from the group.
 func (s *Service) picked(group uint64, b Backend) []of.Term {
@@ -107,12 +130,10 @@ func (s *Service) frontend(l *List, c uint64, f *Frontend) {
 	} else {
 		base = append(base, of.DstAddr(f.Addr))
 	}
-	load := []of.Action{regRouted.Set(1)}
-	state := uint64(lbSelected)
+	load := []of.Action{routed, selected}
 	if s.AffinitySeconds > 0 {
-		state = lbLearn
+		load[1] = regLB.Set(lbLearn)
 	}
-	load = append(load, regLB.Set(state))
 	if f.External {
 		load = append(load, regExternal.Set(1))
 	}
@@ -150,7 +171,7 @@ func (s *Service) frontend(l *List, c uint64, f *Frontend) {
 		s.dsrFrontend(l, c, base, f)
 	}
 	if s.AffinitySeconds > 0 {
-		flow(l, c, TableServiceLB, 190, append(terms(regLB.Is(lbLearn)), base...), s.learn(f), regLB.Set(lbSelected), of.Goto(TableEndpointDNAT))
+		flow(l, c, TableServiceLB, 190, append(terms(regLB.Is(lbLearn)), base...), s.learn(f), selected, of.Goto(TableEndpointDNAT))
 	}
 }
 
@@ -203,17 +224,12 @@ func (n *Node) group(l *List, s *Service, id uint32, backends []Backend) {
 		n.addGroup(l, id, []of.Bucket{{ID: 0, Weight: 100, Actions: []of.Action{regNoEndpoint.Set(1), of.Resubmit(TableEndpointDNAT)}}}, s)
 		return
 	}
-	next := uint8(TableEndpointDNAT)
-	if s.AffinitySeconds > 0 {
-		next = TableServiceLB
-	}
 	bucket := func(i int, b Backend) of.Bucket {
-		return of.Bucket{ID: uint32(i), Weight: 100, Actions: []of.Action{
-			s.regEndpoint().SetAddr(b.Addr()), regPort.Set(uint64(b.Port())), of.Resubmit(next),
-		}}
+		return of.Bucket{ID: uint32(i), Weight: 100, Actions: s.Made.bucket(s, id, b)}
 	}
 	var buckets []of.Bucket
 	if len(backends) <= maxBuckets {
+		buckets = make([]of.Bucket, 0, len(backends))
 		for i, b := range backends {
 			buckets = append(buckets, bucket(i, b))
 		}

@@ -1,7 +1,6 @@
 package services
 
 import (
-	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -52,7 +51,7 @@ func collect(t *tables.Tables, svcKey, portName string, proto corev1.Protocol, v
 	if v6 {
 		family = discoveryv1.AddressTypeIPv6
 	}
-	best := map[netip.AddrPort]*Endpoint{}
+	var all []Endpoint
 	// Sorted: of two equally good endpoints with one address, on two nodes, the first is kept.
 	for _, name := range slices.Sorted(maps.Keys(t.Slices[svcKey])) {
 		slice := t.Slices[svcKey][name]
@@ -63,30 +62,44 @@ func collect(t *tables.Tables, svcKey, portName string, proto corev1.Protocol, v
 			if p.Port == nil || deref(p.Name) != portName || (p.Protocol != nil && *p.Protocol != proto) || (p.Protocol == nil && proto != corev1.ProtocolTCP) {
 				continue
 			}
+			all = slices.Grow(all, len(slice.Endpoints))
 			for i := range slice.Endpoints {
-				addEndpoint(t, best, &slice.Endpoints[i], uint16(*p.Port))
+				all = addEndpoint(t, all, &slice.Endpoints[i], uint16(*p.Port))
 			}
 		}
 	}
-	out := make([]Endpoint, 0, len(best))
-	for _, e := range best {
-		out = append(out, *e)
-	}
-	sortEndpoints(out)
-	return out
+	return bestOf(all)
 }
 
-func addEndpoint(t *tables.Tables, best map[netip.AddrPort]*Endpoint, in *discoveryv1.Endpoint, port uint16) {
+// bestOf sorts endpoints and keeps one for each address and port.
+func bestOf(all []Endpoint) []Endpoint {
+	slices.SortStableFunc(all, func(a, b Endpoint) int {
+		if c := a.AddrPort.Compare(b.AddrPort); c != 0 {
+			return c
+		}
+		switch {
+		case a.better(&b):
+			return -1
+		case b.better(&a):
+			return 1
+		}
+		return 0
+	})
+	return slices.CompactFunc(all, func(a, b Endpoint) bool { return a.AddrPort == b.AddrPort })
+}
+
+// addEndpoint appends an endpoint, unless it has no address.
+func addEndpoint(t *tables.Tables, all []Endpoint, in *discoveryv1.Endpoint, port uint16) []Endpoint {
 	if len(in.Addresses) == 0 {
-		return
+		return all
 	}
 	// Only the first address of an endpoint is used (Kubernetes, EndpointSlice API).
 	ip, err := netip.ParseAddr(in.Addresses[0])
 	if err != nil {
-		return
+		return all
 	}
 	c := in.Conditions
-	e := &Endpoint{
+	e := Endpoint{
 		AddrPort: netip.AddrPortFrom(ip, port),
 		Ready:    c.Ready == nil || *c.Ready,
 		Node:     deref(in.NodeName),
@@ -106,18 +119,7 @@ func addEndpoint(t *tables.Tables, best map[netip.AddrPort]*Endpoint, in *discov
 			e.nodes = append(e.nodes, n.Name)
 		}
 	}
-	if old := best[e.AddrPort]; old == nil || e.better(old) {
-		best[e.AddrPort] = e
-	}
-}
-
-func sortEndpoints(e []Endpoint) {
-	slices.SortFunc(e, func(a, b Endpoint) int {
-		if c := a.Addr().Compare(b.Addr()); c != 0 {
-			return c
-		}
-		return cmp.Compare(a.Port(), b.Port())
-	})
+	return append(all, e)
 }
 
 // choose picks the endpoints to use: ready ones, else those that serve while they terminate
@@ -162,8 +164,21 @@ func hinted(ready []Endpoint, nodeName, zone string) []Endpoint {
 	return ready
 }
 
+// filter returns those to keep. If that is all, as it is most often, it is the list itself, which nobody changes.
 func filter(in []Endpoint, keep func(*Endpoint) bool) []Endpoint {
-	var out []Endpoint
+	n := 0
+	for i := range in {
+		if keep(&in[i]) {
+			n++
+		}
+	}
+	switch n {
+	case 0:
+		return nil
+	case len(in):
+		return in
+	}
+	out := make([]Endpoint, 0, n)
 	for i := range in {
 		if keep(&in[i]) {
 			out = append(out, in[i])

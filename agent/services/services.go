@@ -28,6 +28,8 @@ type Services struct {
 	// once more, to nothing.
 	units  map[string][]string
 	stale  *flusher
+	// made is what was made of the endpoints of a Service port, for its next rendering.
+	made map[string]*pipeline.Endpoints
 	claims *claims
 	// standIns are for external addresses that the node has.
 	standIns *standIns
@@ -39,7 +41,7 @@ type Services struct {
 
 // New returns the concern.
 func New(env *tables.Env) *Services {
-	s := &Services{env: env, units: map[string][]string{}, health: map[string]int{}, limited: map[string]int32{}, standIns: newStandIns(), claims: newClaims()}
+	s := &Services{env: env, units: map[string][]string{}, made: map[string]*pipeline.Endpoints{}, health: map[string]int{}, limited: map[string]int32{}, standIns: newStandIns(), claims: newClaims()}
 	s.stale = newFlusher(env)
 	return s
 }
@@ -287,6 +289,7 @@ func (s *Services) Render(unit string) ([]datapath.Object, datapath.Precedence) 
 	svc, port, v6 := s.parse(unit)
 	if svc == nil || !p.Ready() {
 		s.stale.next(unit, nil)
+		delete(s.made, unit)
 		return nil, datapath.Precedence{}
 	}
 	sp := s.build(unit, svc, port, v6)
@@ -359,6 +362,10 @@ func (s *Services) build(unit string, svc *corev1.Service, port *corev1.ServiceP
 	} else {
 		s.env.Groups.Free(unit, "node")
 	}
+	if s.made[unit] == nil {
+		s.made[unit] = &pipeline.Endpoints{}
+	}
+	sp.Made = s.made[unit]
 	sp.usable = unionOf(sp.Cluster, sp.Local)
 	sp.SubGroups = func(group uint32, i int) uint32 {
 		return s.env.Groups.ID(unit, fmt.Sprintf("%d/%d", group, i), cookie)
@@ -367,7 +374,7 @@ func (s *Services) build(unit string, svc *corev1.Service, port *corev1.ServiceP
 }
 
 func backends(e []Endpoint) []pipeline.Backend {
-	var out []pipeline.Backend
+	out := make([]pipeline.Backend, 0, len(e))
 	for i := range e {
 		out = append(out, pipeline.Backend{AddrPort: e[i].AddrPort, Local: e[i].Local})
 	}

@@ -170,7 +170,15 @@ type ResubmitAction struct {
 }
 
 // Resubmit looks the packet up in a table and then goes on with the next action.
-func Resubmit(table uint8) Action { return ResubmitAction{Table: table} }
+func Resubmit(table uint8) Action { return resubmits[table] }
+
+// resubmits has the action for each table, once: tens of thousands of flows share a few of them.
+var resubmits = func() (all [256]Action) {
+	for i := range all {
+		all[i] = ResubmitAction{Table: uint8(i)}
+	}
+	return all
+}()
 
 func (a ResubmitAction) appendText(b []byte) []byte {
 	if a.SetPort && a.Table == 255 {
@@ -284,7 +292,10 @@ func (a SetFieldAction) check(c *context) error {
 	case a.Field != VLANVID && !a.Value.AndNot(a.Mask).IsZero():
 		return fmt.Errorf("%s: the value has bits outside the mask (OFPBMC_BAD_WILDCARDS)", ActionText(a))
 	}
-	return c.checkTarget(a.Field, ActionText, a)
+	if !c.mayTarget(a.Field) {
+		return c.targetError(a.Field, a)
+	}
+	return nil
 }
 
 func (a SetFieldAction) wireLen() int {
@@ -319,7 +330,10 @@ func (a MoveAction) check(c *context) error {
 	if fields[a.Dst.Field].fixed {
 		return fmt.Errorf("%s: %s is read-only", ActionText(a), a.Dst.Field)
 	}
-	return c.checkTarget(a.Dst.Field, ActionText, a)
+	if !c.mayTarget(a.Dst.Field) {
+		return c.targetError(a.Dst.Field, a)
+	}
+	return nil
 }
 func (a MoveAction) wireLen() int { return 24 }
 
@@ -395,17 +409,27 @@ func (c *context) checkSource(r Range) error {
 	if err := r.check(); err != nil {
 		return err
 	}
+	if c.allows(fields[r.Field].pre) {
+		return nil
+	}
 	return c.require(fields[r.Field].pre, r.String())
 }
 
-func (c *context) checkTarget(f Field, text func(Action) string, a Action) error {
-	if fields[f].ctField && !c.inCT {
-		return fmt.Errorf("%s: connection tracking fields are set inside ct(commit,exec(…)) only (OFPBAC_BAD_SET_ARGUMENT)", text(a))
+// mayTarget reports whether an action may set f. It is apart from targetError, which makes texts: this runs for
+// every action.
+func (c *context) mayTarget(f Field) bool {
+	return fields[f].ctField == c.inCT && c.allows(fields[f].pre)
+}
+
+// targetError says why a may not set f.
+func (c *context) targetError(f Field, a Action) error {
+	switch {
+	case fields[f].ctField && !c.inCT:
+		return fmt.Errorf("%s: connection tracking fields are set inside ct(commit,exec(…)) only (OFPBAC_BAD_SET_ARGUMENT)", ActionText(a))
+	case !fields[f].ctField && c.inCT:
+		return fmt.Errorf("%s: ct(exec(…)) sets ct_mark and ct_label only", ActionText(a))
 	}
-	if !fields[f].ctField && c.inCT {
-		return fmt.Errorf("%s: ct(exec(…)) sets ct_mark and ct_label only", text(a))
-	}
-	return c.require(fields[f].pre, text(a))
+	return c.require(fields[f].pre, ActionText(a))
 }
 
 func checkGroupID(id uint32) error {

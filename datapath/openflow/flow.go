@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 
 	"towtank/datapath"
 )
@@ -134,8 +135,9 @@ func (b *Builder) Build() (*Flow, error) {
 		return nil, errors.New("flow: Build was called twice")
 	}
 	b.f = nil
-	var buf [1024]byte
-	text, match := f.appendText(buf[:0])
+	scratch := scratches.Get().(*[]byte)
+	defer scratches.Put(scratch)
+	text, match := f.appendText((*scratch)[:0])
 	if b.err == nil {
 		b.err = f.check()
 	}
@@ -143,15 +145,19 @@ func (b *Builder) Build() (*Flow, error) {
 		return nil, fmt.Errorf("flow %s: %w", text, b.err)
 	}
 	f.text = string(text)
-	key := buf[len(text):len(text)]
-	key = strconv.AppendUint(append(key, "table="...), uint64(f.table), 10)
-	key = strconv.AppendUint(append(key, ",priority="...), uint64(f.priority), 10)
+	// match is a part of text, so the key is put together behind it.
+	all := strconv.AppendUint(append(text, "table="...), uint64(f.table), 10)
+	all = strconv.AppendUint(append(all, ",priority="...), uint64(f.priority), 10)
 	if len(match) > 0 {
-		key = append(append(key, ','), match...)
+		all = append(append(all, ','), match...)
 	}
-	f.key = string(key)
+	f.key = string(all[len(text):])
+	*scratch = all
 	return f, nil
 }
+
+// scratches are buffers in which texts are put together: what is kept is a copy of the right size.
+var scratches = sync.Pool{New: func() any { return new([]byte) }}
 
 // Must is Build for flows whose parts cannot be wrong. It panics with Build's error.
 func (b *Builder) Must() *Flow {

@@ -61,7 +61,10 @@ func NewGroup(s GroupSpec) (*Group, error) {
 	if err := g.check(); err != nil {
 		return nil, fmt.Errorf("group group_id=%d: %w", s.ID, err)
 	}
-	g.text = string(g.appendText(nil))
+	scratch := scratches.Get().(*[]byte)
+	*scratch = g.appendText((*scratch)[:0])
+	g.text = string(*scratch)
+	scratches.Put(scratch)
 	return g, nil
 }
 
@@ -133,6 +136,21 @@ func (g *Group) appendText(b []byte) []byte {
 	return b
 }
 
+// badBucketID returns an id that is there twice or too large.
+func badBucketID(buckets []Bucket) (id uint32, bad bool) {
+	ids := make([]uint32, len(buckets))
+	for i := range buckets {
+		ids[i] = buckets[i].ID
+	}
+	slices.Sort(ids)
+	for i, id := range ids {
+		if id > 0xffffff00 || i > 0 && id == ids[i-1] {
+			return id, true
+		}
+	}
+	return 0, false
+}
+
 func (g *Group) check() error {
 	s := &g.spec
 	if err := checkGroupID(s.ID); err != nil {
@@ -160,13 +178,11 @@ func (g *Group) check() error {
 	if s.Type == GroupIndirect && len(s.Buckets) != 1 {
 		return fmt.Errorf("an indirect group has one bucket, not %d", len(s.Buckets))
 	}
-	seen := make(map[uint32]bool, len(s.Buckets))
+	if id, bad := badBucketID(s.Buckets); bad {
+		return fmt.Errorf("bucket_id %d is there twice or over 4294967040 (OFPGMFC_BAD_BUCKET)", id)
+	}
 	for i := range s.Buckets {
 		k := &s.Buckets[i]
-		if seen[k.ID] || k.ID > 0xffffff00 {
-			return fmt.Errorf("bucket_id %d is there twice or over 4294967040 (OFPGMFC_BAD_BUCKET)", k.ID)
-		}
-		seen[k.ID] = true
 		if s.Type != GroupSelect && k.Weight > 1 {
 			return fmt.Errorf("bucket %d: only select groups can have bucket weights", k.ID)
 		}
