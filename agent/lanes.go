@@ -110,9 +110,16 @@ func (l *Loop) dispatchDatapath() {
 		return
 	}
 	c := &change{failed: map[string]bool{}}
+	var sizes [len(c.stages)]int
 	for _, op := range ops {
-		s := datapath.StageOf(op.Key().Kind, op.Delete())
-		c.stages[s-1] = append(c.stages[s-1], op)
+		sizes[datapath.StageOf(op.Key().Kind, op.Delete())-1]++
+	}
+	for _, op := range ops {
+		s := datapath.StageOf(op.Key().Kind, op.Delete()) - 1
+		if c.stages[s] == nil {
+			c.stages[s] = make([]datapath.Op, 0, sizes[s])
+		}
+		c.stages[s] = append(c.stages[s], op)
 	}
 	for i := range c.stages {
 		order(c.stages[i])

@@ -426,11 +426,17 @@ func (s *Store) Pending(take func(Op) bool) []Op {
 			continue
 		}
 		if op := e.op(); take == nil || take(op) {
+			if ops == nil {
+				ops = make([]Op, 0, min(s.pending, maxPrepared))
+			}
 			ops = append(ops, op)
 		}
 	}
 	return ops
 }
+
+// maxPrepared is for how many ops Pending makes room at once.
+const maxPrepared = 1 << 20
 
 func (e *entry) op() Op {
 	op := Op{Old: e.known, New: e.want(), entry: e}

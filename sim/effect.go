@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -326,12 +325,14 @@ const maxOpsText = 500
 func opsText(ops []datapath.Op) string {
 	if len(ops) > maxOpsText {
 		h := fnv.New64a()
+		var text []byte
 		for _, op := range ops {
 			for _, o := range [2]datapath.Object{op.Old, op.New} {
+				text = text[:0]
 				if o != nil {
-					_, _ = io.WriteString(h, o.String()) // a hash does not fail
+					text = append(text, o.String()...)
 				}
-				_, _ = h.Write([]byte{0})
+				_, _ = h.Write(append(text, 0)) // a hash does not fail
 			}
 		}
 		return fmt.Sprintf("%d ops %016x", len(ops), h.Sum64())

@@ -70,7 +70,8 @@ func (s *Service) dsrEntry(l *List, c uint64, match []of.Term, to func(group uin
 
 // dsrEndpoint adds the way to an endpoint of another node.
 func (s *Service) dsrEndpoint(l *List, c, group uint64, b Backend) {
-	flow(l, c, TableEndpointDNAT, 205, append(s.picked(group, b), regDSR.Is(1)), of.Goto(TableDSR))
+	match := s.picked(group, b)
+	flow(l, c, TableEndpointDNAT, 205, append(match[:], regDSR.Is(1)), of.Goto(TableDSR))
 }
 
 // dsrStatic adds the way back for endpoints that no tunnel leads to.

@@ -33,13 +33,14 @@ func (e *endpoint) compare(o endpoint) int {
 }
 
 // begin starts a rendering. What does not depend on the endpoint alone makes the old ones useless.
-func (e *Endpoints) begin(proto, next uint8) {
+// n is how many there are now, in all groups.
+func (e *Endpoints) begin(proto, next uint8, n int) {
 	e.old, e.made = e.made, nil
 	if e.proto != proto || e.next != next {
 		e.old = nil
 	}
 	e.proto, e.next = proto, next
-	e.made = make([]endpoint, 0, len(e.old)+1)
+	e.made = make([]endpoint, 0, n)
 }
 
 // end ends a rendering.

@@ -64,7 +64,7 @@ func (n *Node) ServiceFlows(l *List, s *Service) {
 	if s.Made == nil {
 		s.Made = &Endpoints{}
 	}
-	s.Made.begin(s.Proto, s.nextTable())
+	s.Made.begin(s.Proto, s.nextTable(), len(s.Cluster)+len(s.Local)+len(s.Node))
 	dsr := slices.ContainsFunc(s.Frontends, func(f Frontend) bool { return f.DSR })
 	for _, g := range []struct {
 		id       uint32
@@ -99,7 +99,8 @@ func (s *Service) nextTable() uint8 {
 // endpoint returns the translation of one endpoint. It is the group's own: an endpoint that another
 // Service still has, or the other policy, cannot be reached through a learned flow of this one.
 func (s *Service) endpoint(c, id uint64, b Backend) (*of.Flow, error) {
-	return of.NewFlow(TableEndpointDNAT, 200, c).Match(s.picked(id, b)...).Actions(
+	match := s.picked(id, b)
+	return of.NewFlow(TableEndpointDNAT, 200, c).Match(match[:]...).Actions(
 		of.CT{Commit: true, Zone: zoneMain(s.V6), Table: of.ToTable(TableL3Forwarding), NAT: of.DNAT(b.Addr(), b.Port()), Exec: markService}).Build()
 }
 
@@ -111,8 +112,8 @@ var (
 )
 
 // picked matches packets for which the endpoint was picked from the group.
-func (s *Service) picked(group uint64, b Backend) []of.Term {
-	return terms(of.L4(s.V6, s.Proto), regService.Is(group), regPortLB.Is(lbSelected<<16|uint64(b.Port())), s.regEndpoint().IsAddr(b.Addr()))
+func (s *Service) picked(group uint64, b Backend) [4]of.Term {
+	return [...]of.Term{of.L4(s.V6, s.Proto), regService.Is(group), regPortLB.Is(lbSelected<<16 | uint64(b.Port())), s.regEndpoint().IsAddr(b.Addr())}
 }
 
 func (s *Service) regEndpoint() of.Field {

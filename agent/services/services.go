@@ -26,10 +26,10 @@ type Services struct {
 	env *tables.Env
 	// units are the units that a Service was last given, so that those it no longer has are rendered
 	// once more, to nothing.
-	units  map[string][]string
-	stale  *flusher
+	units map[string][]string
+	stale *flusher
 	// made is what was made of the endpoints of a Service port, for its next rendering.
-	made map[string]*pipeline.Endpoints
+	made   map[string]*pipeline.Endpoints
 	claims *claims
 	// standIns are for external addresses that the node has.
 	standIns *standIns

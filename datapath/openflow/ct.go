@@ -128,45 +128,54 @@ func (n *NAT) appendText(b []byte) []byte {
 }
 
 func (a CT) check(c *context) error {
-	text := func() string { return ActionText(a) }
-	if !c.allows(preIP) {
-		return fmt.Errorf("%s: needs a match on ip or ipv6 (OFPBAC_MATCH_INCONSISTENT)", text())
-	}
-	if a.Commit && c.ctState&CTInv != 0 {
-		return fmt.Errorf("%s: an invalid packet cannot be committed (OFPBAC_MATCH_INCONSISTENT)", text())
-	}
-	if a.Force && !a.Commit {
-		return fmt.Errorf("%s: force needs commit", text())
-	}
-	if !a.Commit && (len(a.Exec) > 0 || a.NAT != nil && a.NAT.Kind != NATStored) {
-		return fmt.Errorf("%s: exec, and nat with src or dst, need commit (OFPBAC_BAD_ARGUMENT)", text())
-	}
-	if t, ok := a.Table.Table(); ok && t == 255 {
-		return fmt.Errorf("%s: there is no table 255", text())
-	}
-	if a.ZoneFrom.Field != FieldNone {
-		if err := c.checkSource(a.ZoneFrom); err != nil {
-			return fmt.Errorf("%s: zone: %w", text(), err)
-		}
-		if a.ZoneFrom.Bits() != 16 || a.Zone != 0 {
-			return fmt.Errorf("%s: the zone is a number or 16 bits of a field", text())
-		}
-	}
-	if a.NAT != nil {
-		if err := a.NAT.check(c); err != nil {
-			return fmt.Errorf("%s: %w", text(), err)
-		}
+	if err := a.problem(c); err != nil {
+		return fmt.Errorf("%s: %w", ActionText(a), err)
 	}
 	inner := *c
 	inner.inCT = true
 	for _, e := range a.Exec {
+		if err := e.check(&inner); err != nil {
+			return fmt.Errorf("ct exec: %w", err)
+		}
+	}
+	return nil
+}
+
+// problem returns what is wrong with the action itself.
+func (a *CT) problem(c *context) error {
+	if !c.allows(preIP) {
+		return errors.New("needs a match on ip or ipv6 (OFPBAC_MATCH_INCONSISTENT)")
+	}
+	if a.Commit && c.ctState&CTInv != 0 {
+		return errors.New("an invalid packet cannot be committed (OFPBAC_MATCH_INCONSISTENT)")
+	}
+	if a.Force && !a.Commit {
+		return errors.New("force needs commit")
+	}
+	if !a.Commit && (len(a.Exec) > 0 || a.NAT != nil && a.NAT.Kind != NATStored) {
+		return errors.New("exec, and nat with src or dst, need commit (OFPBAC_BAD_ARGUMENT)")
+	}
+	if t, ok := a.Table.Table(); ok && t == 255 {
+		return errors.New("there is no table 255")
+	}
+	if a.ZoneFrom.Field != FieldNone {
+		if err := c.checkSource(a.ZoneFrom); err != nil {
+			return fmt.Errorf("zone: %w", err)
+		}
+		if a.ZoneFrom.Bits() != 16 || a.Zone != 0 {
+			return errors.New("the zone is a number or 16 bits of a field")
+		}
+	}
+	if a.NAT != nil {
+		if err := a.NAT.check(c); err != nil {
+			return err
+		}
+	}
+	for _, e := range a.Exec {
 		switch e.(type) {
 		case SetFieldAction, MoveAction, invalidAction:
 		default:
-			return fmt.Errorf("%s: exec(…) takes set_field and move only", text())
-		}
-		if err := e.check(&inner); err != nil {
-			return fmt.Errorf("ct exec: %w", err)
+			return errors.New("exec(…) takes set_field and move only")
 		}
 	}
 	return nil

@@ -48,8 +48,8 @@ type GroupSpec struct {
 
 // Group is an OpenFlow group. Groups are immutable; use NewGroup or ParseGroup.
 type Group struct {
-	spec GroupSpec
-	text string
+	spec      GroupSpec
+	key, text string
 }
 
 // NewGroup returns the group, or an error that names it if OVS would refuse it.
@@ -57,7 +57,7 @@ func NewGroup(s GroupSpec) (*Group, error) {
 	s.HashFields = slices.Clone(s.HashFields)
 	slices.Sort(s.HashFields)
 	s.Buckets = slices.Clone(s.Buckets)
-	g := &Group{spec: s}
+	g := &Group{spec: s, key: "group_id=" + strconv.FormatUint(uint64(s.ID), 10)}
 	if err := g.check(); err != nil {
 		return nil, fmt.Errorf("group group_id=%d: %w", s.ID, err)
 	}
@@ -85,7 +85,7 @@ func (g *Group) Buckets() []Bucket { return g.spec.Buckets }
 
 // Key identifies the group as "group_id=N".
 func (g *Group) Key() datapath.Key {
-	return datapath.Key{Kind: datapath.KindGroup, Name: "group_id=" + strconv.FormatUint(uint64(g.spec.ID), 10)}
+	return datapath.Key{Kind: datapath.KindGroup, Name: g.key}
 }
 
 // String returns the text as ovs-ofctl dump-groups prints it.
