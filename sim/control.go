@@ -182,10 +182,8 @@ func (w *World) ClearFaults(n *Node) {
 func (w *World) UnusedFaults() []string {
 	out := slices.Clone(w.unused)
 	for _, n := range w.nodeOrder {
-		for _, f := range n.faults {
-			if f.hits < max(f.Count, 1) {
-				out = append(out, n.name+" "+f.String())
-			}
+		for _, f := range n.faults.Unused() {
+			out = append(out, n.name+" "+f)
 		}
 	}
 	return out

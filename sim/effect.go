@@ -188,7 +188,7 @@ func (p *proc) effect(e effect) {
 func (p *proc) happen(e *effect) {
 	n := p.node
 	w := n.world
-	mode := n.hit(e.class)
+	mode := n.faults.Hit(e.class)
 	if mode == Die {
 		n.record(e, mode)
 		w.killAgent(n, "fault before "+e.class)
@@ -243,10 +243,13 @@ func (w *World) revive(n *Node) {
 	})
 }
 
-// hit counts an effect against the faults of the node, and returns what happens to it.
-func (n *Node) hit(class string) FaultMode {
+// Faults are those that a scenario set on one node.
+type Faults []*Fault
+
+// Hit counts an effect against the faults, and returns what happens to it: "" if nothing does.
+func (fs Faults) Hit(class string) FaultMode {
 	var mode FaultMode
-	for _, f := range n.faults {
+	for _, f := range fs {
 		if f.Effect != class && f.Effect != "any" {
 			continue
 		}
@@ -260,6 +263,22 @@ func (n *Node) hit(class string) FaultMode {
 		}
 	}
 	return mode
+}
+
+// Unused returns those that hit less than they were to hit, as a scenario writes them.
+func (fs Faults) Unused() []string {
+	var out []string
+	for _, f := range fs {
+		if f.hits < max(f.Count, 1) {
+			out = append(out, f.String())
+		}
+	}
+	return out
+}
+
+// Unspent reports whether one of them may still hit.
+func (fs Faults) Unspent() bool {
+	return slices.ContainsFunc(fs, func(f *Fault) bool { return !f.spent() })
 }
 
 // record writes an effect to the journal and the log.

@@ -38,7 +38,7 @@ type Node struct {
 
 	up, ovsUp bool
 	skew      int64 // nanoseconds that the agent's clock is ahead
-	faults    []*Fault
+	faults    Faults
 	lateNow   bool // ports that are added now get no number
 
 	effects   int
@@ -331,15 +331,7 @@ func (n *Node) unsettled() error {
 // faulted reports whether a fault of the node is not spent, or its agent still waits for an answer that a
 // fault has swallowed.
 func (n *Node) faulted() bool {
-	if n.unanswered > 0 {
-		return true
-	}
-	for _, f := range n.faults {
-		if !f.spent() {
-			return true
-		}
-	}
-	return false
+	return n.unanswered > 0 || n.faults.Unspent()
 }
 
 // packetIn takes a packet that the switch sent to the controller: the edge of the agent refuses it,

@@ -239,6 +239,42 @@ func (c *Cluster) Patch(kind Kind, namespace, name string, patch []byte) (runtim
 	return old, nil
 }
 
+// PatchObject is Patch as the API has it of the object: a status in it is ignored.
+func (c *Cluster) PatchObject(kind Kind, namespace, name string, patch []byte) (runtime.Object, error) {
+	return c.patchPart(kind, namespace, name, patch, func(p map[string]any) map[string]any {
+		delete(p, "status")
+		return p
+	})
+}
+
+// PatchStatus is Patch as the API has it of the status subresource: what is not in the status is ignored,
+// but for the resource version.
+func (c *Cluster) PatchStatus(kind Kind, namespace, name string, patch []byte) (runtime.Object, error) {
+	return c.patchPart(kind, namespace, name, patch, func(p map[string]any) map[string]any {
+		part := map[string]any{}
+		if v, ok := p["status"]; ok {
+			part["status"] = v
+		}
+		meta, _ := p["metadata"].(map[string]any)
+		if v, ok := meta["resourceVersion"]; ok {
+			part["metadata"] = map[string]any{"resourceVersion": v}
+		}
+		return part
+	})
+}
+
+func (c *Cluster) patchPart(kind Kind, namespace, name string, patch []byte, part func(map[string]any) map[string]any) (runtime.Object, error) {
+	var p map[string]any
+	if err := json.Unmarshal(patch, &p); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	data, err := json.Marshal(part(p))
+	if err != nil {
+		return nil, fmt.Errorf("patch of %s %s: %w", kind, name, err)
+	}
+	return c.Patch(kind, namespace, name, data)
+}
+
 // patched returns a copy of an object with a merge patch applied.
 func patched(info *kindInfo, old object, patch map[string]any) (object, error) {
 	data, err := json.Marshal(old)

@@ -304,3 +304,31 @@ func copyStatus(to, from object) bool {
 	}
 	return true
 }
+
+// AllKinds returns every kind that the API server knows, those without an effect included.
+func AllKinds() []Kind {
+	out := make([]Kind, len(kinds))
+	for i, k := range kinds {
+		out[i] = k.kind
+	}
+	return out
+}
+
+// APIVersion is the version under which objects of the kind are stored, with its group as a manifest
+// writes it.
+func (k Kind) APIVersion() string {
+	if info := kindByName[k]; info != nil {
+		return info.apiVersion()
+	}
+	return ""
+}
+
+// HasStatus reports whether objects of the kind have a status subresource.
+func (k Kind) HasStatus() bool {
+	info := kindByName[k]
+	if info == nil || !info.effect {
+		return false
+	}
+	o, err := info.object(info.versions[0])
+	return err == nil && copyStatus(o, o)
+}

@@ -21,15 +21,18 @@ import (
 	"github.com/vishvananda/netns"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
 
+	"towtank/agent/apis/crd/v1beta1/clientset"
 	"towtank/agent/shell"
 	"towtank/agent/shell/daemon"
+	"towtank/e2e/apiserver"
 	"towtank/e2e/vswitchd"
 	"towtank/sim/kube"
-	"towtank/sim/kube/clients"
 )
 
 // thread is an OS thread inside a network namespace of the test's own. What it starts is in there too.
@@ -205,22 +208,22 @@ func TestPodsOnRealOVS(t *testing.T) {
 	node.run(t, "ovs-vsctl", "--db=unix:"+server.Database(), "add-br", "br-int", "--",
 		"set", "bridge", "br-int", "datapath_type=netdev", "fail_mode=secure", "protocols=OpenFlow15")
 
-	cluster, err := kube.New(kube.Config{Now: time.Now, IPv4: true})
-	if err != nil {
-		t.Fatal(err)
-	}
 	before, slice, _ := strings.Cut(objects, "---\napiVersion: discovery")
-	if results, err := cluster.Apply([]byte(before), "objects.yaml"); err != nil {
-		t.Fatalf("%v %v", results, err)
-	}
-	cl := clients.New(cluster)
+	api, url := kubernetesAPI(t)
+	api.Do(func(c *kube.Cluster) {
+		if results, err := c.Apply([]byte(before), "objects.yaml"); err != nil {
+			t.Fatalf("%v %v", results, err)
+		}
+	})
+	mine, crd := clients(t, api.RESTConfig("n1", url))
+	admin, _ := clients(t, api.RESTConfig("admin", url))
 
 	dir := t.TempDir()
 	options := daemon.Options{
 		Node: "n1", Settings: &daemon.Settings{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}}, Netns: name, Bridge: "br-int",
 		Database: server.Database(), OpenFlow: server.OpenFlow("br-int"), Control: server.Control(), Socket: filepath.Join(dir, "cni.sock"),
 		StateDir: filepath.Join(dir, "run"), AddressDir: filepath.Join(dir, "addresses"),
-		Kube: cl.Kubernetes, CRD: cl.CRD, Recorder: record.NewFakeRecorder(1000), Log: klog.Background(),
+		Kube: mine, CRD: crd, Recorder: record.NewFakeRecorder(1000), Log: klog.Background(),
 	}
 	stop := start(t, options)
 
@@ -247,7 +250,7 @@ func TestPodsOnRealOVS(t *testing.T) {
 	if err := yaml.UnmarshalStrict([]byte("apiVersion: discovery"+strings.Replace(slice, "WEB", ips["web"], 1)), endpoints); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cl.Kubernetes.DiscoveryV1().EndpointSlices("default").Create(t.Context(), endpoints, metav1.CreateOptions{}); err != nil {
+	if _, err := admin.DiscoveryV1().EndpointSlices("default").Create(t.Context(), endpoints, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	running := pods["client"].eventually(t, "10.96.0.10:80", "web "+ips["client"])
@@ -265,7 +268,7 @@ func TestPodsOnRealOVS(t *testing.T) {
 	}
 
 	// A Service without endpoints refuses, rather than to let people wait.
-	if err := cl.Kubernetes.DiscoveryV1().EndpointSlices("default").Delete(t.Context(), "web-1", metav1.DeleteOptions{}); err != nil {
+	if err := admin.DiscoveryV1().EndpointSlices("default").Delete(t.Context(), "web-1", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	refused := error(nil)
@@ -292,6 +295,40 @@ func TestPodsOnRealOVS(t *testing.T) {
 
 // hairpin is where a Pod's connection to itself by its Service comes from.
 const hairpin = "169.254.0.253"
+
+// kubernetesAPI serves the simulated Kubernetes on loopback.
+func kubernetesAPI(t *testing.T) (api *apiserver.Server, url string) {
+	t.Helper()
+	api, err := apiserver.New(apiserver.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- api.Serve(l) }()
+	t.Cleanup(func() {
+		if err := errors.Join(api.Close(), <-ended); err != nil {
+			t.Error(err)
+		}
+	})
+	return api, "https://" + l.Addr().String()
+}
+
+func clients(t *testing.T, c *rest.Config) (kubernetes.Interface, clientset.Interface) {
+	t.Helper()
+	k, err := kubernetes.NewForConfig(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	crd, err := clientset.NewForConfig(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k, crd
+}
 
 func available() error {
 	if os.Geteuid() != 0 {

@@ -5,17 +5,12 @@
 package clients
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"sync"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -104,21 +99,10 @@ func (cl *Clients) patch(kind kube.Kind, a testing.PatchActionImpl) (runtime.Obj
 	if t := a.GetPatchType(); t != types.MergePatchType || sub != "" && sub != "status" {
 		return nil, fmt.Errorf("patch of %s/%s by %s is not modelled, only merge patches of the object and its status are", kind.Resource().Resource, sub, t)
 	}
-	var p map[string]json.RawMessage
-	if err := json.Unmarshal(a.GetPatch(), &p); err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
+	if sub == "status" {
+		return cl.c.PatchStatus(kind, a.Namespace, a.Name, a.GetPatch())
 	}
-	// A patch of the object does not reach the status, and the other way round.
-	for k := range p {
-		if (k == "status") != (sub == "status") && k != "metadata" {
-			delete(p, k)
-		}
-	}
-	data, err := json.Marshal(p)
-	if err != nil {
-		return nil, err
-	}
-	return cl.c.Patch(kind, a.Namespace, a.Name, data)
+	return cl.c.PatchObject(kind, a.Namespace, a.Name, a.GetPatch())
 }
 
 func inNamespace(o runtime.Object, ns string) runtime.Object {
@@ -137,15 +121,6 @@ func kindOf(r schema.GroupVersionResource) (kube.Kind, error) {
 	return "", apierrors.NewNotFound(r.GroupResource(), "")
 }
 
-// selects reports whether an object is in a namespace (all, if it is empty) and selected.
-func selects(o metav1.Object, ns string, label labels.Selector, field fields.Selector) bool {
-	if ns != "" && o.GetNamespace() != ns {
-		return false
-	}
-	return (label == nil || label.Matches(labels.Set(o.GetLabels()))) &&
-		(field == nil || field.Matches(fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace(), "spec.nodeName": nodeNameOf(o)}))
-}
-
 func (cl *Clients) list(kind kube.Kind, a testing.ListActionImpl) (runtime.Object, error) {
 	gvk := a.GetKind()
 	gvk.Kind += "List"
@@ -153,10 +128,11 @@ func (cl *Clients) list(kind kube.Kind, a testing.ListActionImpl) (runtime.Objec
 	if err != nil {
 		return nil, err
 	}
+	r := a.GetListRestrictions()
+	selection := kube.Selection{Namespace: a.Namespace, Labels: r.Labels, Fields: r.Fields}
 	var items []runtime.Object
 	for _, o := range cl.c.List(kind) {
-		r := a.GetListRestrictions()
-		if m, err := meta.Accessor(o); err == nil && selects(m, a.Namespace, r.Labels, r.Fields) {
+		if m, err := meta.Accessor(o); err == nil && selection.Takes(m) {
 			items = append(items, o)
 		}
 	}
@@ -193,7 +169,7 @@ func (cl *Clients) reactWatch(action testing.Action) (handled bool, ret watch.In
 	}
 	r := a.GetWatchRestrictions()
 	w := &watcher{
-		kind: kind, namespace: a.Namespace, labels: r.Labels, fields: r.Fields,
+		kind: kind, selection: kube.Selection{Namespace: a.Namespace, Labels: r.Labels, Fields: r.Fields},
 		//determinism:ignore the interface of client-go; nobody waits on it in the simulator
 		seen: make(map[string]bool), ch: make(chan watch.Event, watchBuffer),
 	}
@@ -219,7 +195,7 @@ func (cl *Clients) reactWatch(action testing.Action) (handled bool, ret watch.In
 			return true, nil, fmt.Errorf("watch %s: %w", kind, err)
 		}
 		key := kube.Key(kind, m.GetNamespace(), m.GetName())
-		w.seen[key] = selects(m, w.namespace, w.labels, w.fields)
+		w.seen[key] = w.selection.Takes(m)
 		if v, err := strconv.ParseUint(m.GetResourceVersion(), 10, 64); err == nil && v > after {
 			delete(w.seen, key)
 			w.push(kube.Event{Type: kube.Added, Kind: kind, Key: key, Object: o})
@@ -232,9 +208,7 @@ func (cl *Clients) reactWatch(action testing.Action) (handled bool, ret watch.In
 // watcher is one open watch.
 type watcher struct {
 	kind      kube.Kind
-	namespace string
-	labels    labels.Selector
-	fields    fields.Selector
+	selection kube.Selection
 	seen      map[string]bool // the objects that the client knows
 
 	mu     sync.Mutex // push may run while Stop does
@@ -249,7 +223,7 @@ func (w *watcher) push(e kube.Event) {
 	if err != nil || e.Kind != w.kind {
 		return
 	}
-	selected := e.Type != kube.Deleted && selects(m, w.namespace, w.labels, w.fields)
+	selected := e.Type != kube.Deleted && w.selection.Takes(m)
 	typ := watch.Modified
 	switch known := w.seen[e.Key]; {
 	case !known && !selected:
@@ -287,10 +261,3 @@ func (w *watcher) Stop() {
 
 // ResultChan implements watch.Interface.
 func (w *watcher) ResultChan() <-chan watch.Event { return w.ch }
-
-func nodeNameOf(o metav1.Object) string {
-	if p, ok := o.(*corev1.Pod); ok {
-		return p.Spec.NodeName
-	}
-	return ""
-}
