@@ -27,6 +27,21 @@ var tunnelled = []string{
 	"S-090-service-with-external-endpoint-and-egress",
 }
 
+// What an Egress does for its Pods does not depend on who finds them: the agents by its selectors, or the controller,
+// whose groups the agents read.
+func TestEgressesByGroups(t *testing.T) {
+	files, err := filepath.Glob("egress/*.scenario")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios of Egresses: %v", err)
+	}
+	for _, name := range files {
+		if strings.HasPrefix(filepath.Base(name), "E-010-") {
+			continue // it counts writes: the Egress and its group go in two events, and may go in two Changes
+		}
+		under(t, name, "membership", "egressgroup")
+	}
+}
+
 // What a Service does for its clients does not depend on how nodes are connected, on another address
 // family beside its own, or on who answers the client. So its scenarios run under all of these options.
 func TestServicesUnderOtherOptions(t *testing.T) {
@@ -40,22 +55,28 @@ func TestServicesUnderOtherOptions(t *testing.T) {
 			if v.key == "traffic" && slices.Contains(tunnelled, base) {
 				continue
 			}
-			f := spec.File(t, name)
-			if sets(f, v.key) {
-				continue
-			}
-			t.Run(fmt.Sprintf("%s/%s=%s", base, v.key, v.value), func(t *testing.T) {
-				t.Parallel()
-				option := lang.Line{Step: lang.Option{Settings: []lang.Setting{{Key: v.key, Value: v.value}}}}
-				f.Lines = slices.Insert(f.Lines, nodesAt(f), option)
-				var b bytes.Buffer
-				end, err := scenarios.Run(f, scenarios.Options{Seed: 1}, &report.Text{W: &b, Max: 5})
-				if err != nil || end.Outcome == scenarios.Fail {
-					t.Errorf("%s%v", b.String(), err)
-				}
-			})
+			under(t, name, v.key, v.value)
 		}
 	}
+}
+
+// under runs a file with an option that it does not set itself.
+func under(t *testing.T, name, key, value string) {
+	f := spec.File(t, name)
+	if sets(f, key) {
+		return
+	}
+	base := strings.TrimSuffix(path.Base(filepath.ToSlash(name)), ".scenario")
+	t.Run(fmt.Sprintf("%s/%s=%s", base, key, value), func(t *testing.T) {
+		t.Parallel()
+		option := lang.Line{Step: lang.Option{Settings: []lang.Setting{{Key: key, Value: value}}}}
+		f.Lines = slices.Insert(f.Lines, nodesAt(f), option)
+		var b bytes.Buffer
+		end, err := scenarios.Run(f, scenarios.Options{Seed: 1}, &report.Text{W: &b, Max: 5})
+		if err != nil || end.Outcome == scenarios.Fail {
+			t.Errorf("%s%v", b.String(), err)
+		}
+	})
 }
 
 // sets reports whether a file sets an option itself.

@@ -26,6 +26,11 @@ func (c clusterSeam) Update(obj runtime.Object, done func(runtime.Object, error)
 	c.write(obj, c.p.node.world.Kube.Update, done)
 }
 
+// Create implements edge.Cluster.
+func (c clusterSeam) Create(obj runtime.Object, done func(runtime.Object, error)) {
+	c.write(obj, c.p.node.world.Kube.Create, done)
+}
+
 func (c clusterSeam) write(obj runtime.Object, call func(runtime.Object) (runtime.Object, error), done func(runtime.Object, error)) {
 	p := c.p
 	key := objectKey(obj)

@@ -195,9 +195,9 @@ func (w *World) SetSkew(n *Node, skew time.Duration) { n.skew = int64(skew) }
 // Watch holds, closes or releases watches of a node's agent, or of the controller.
 func (w *World) Watch(n *Node, op string, kinds []kube.Kind, count int) error {
 	if len(kinds) == 0 {
-		kinds = agentKinds
+		kinds = w.agentKinds()
 		if n == w.control {
-			kinds = controllerKinds
+			kinds = w.controllerKinds()
 		}
 	}
 	switch op {

@@ -69,6 +69,9 @@ func feed(t *tables.Tables, handle func(any)) {
 	give(t.Namespaces, edge.KindNamespace, handle)
 	give(t.Egresses, edge.KindEgress, handle)
 	give(t.Pools, edge.KindExternalIPPool, handle)
+	if t.Cfg.ByGroup() {
+		give(t.EgressGroups, edge.KindEgressGroup, handle)
+	}
 	handle(edge.MembersEvent{Alive: t.Alive, Joined: t.HeardOf})
 }
 
@@ -133,6 +136,9 @@ func (dryCluster) UpdateStatus(runtime.Object, func(runtime.Object, error)) {}
 
 // Update implements edge.Cluster.
 func (dryCluster) Update(runtime.Object, func(runtime.Object, error)) {}
+
+// Create implements edge.Cluster.
+func (dryCluster) Create(runtime.Object, func(runtime.Object, error)) {}
 
 // Get implements edge.Cluster.
 func (dryCluster) Get(_, _, _ string, done func(runtime.Object, error)) { done(nil, errDry) }

@@ -164,8 +164,8 @@ func (w *World) SetEndpoints(namespace, service string, count int, on []*Node) e
 	return w.traffic.endpoints(namespace, service, count, on)
 }
 
-// Kinds returns what an agent watches.
-func Kinds() []kube.Kind { return slices.Clone(agentKinds) }
+// Kinds returns every kind that an agent may watch, with whatever options.
+func Kinds() []kube.Kind { return watchedBy(true) }
 
 // Desired returns what the node's agent wants on it, sorted by key.
 func (n *Node) Desired() []datapath.Object {

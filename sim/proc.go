@@ -28,17 +28,28 @@ type proc struct {
 	calls  map[*edge.CNIRequest]bool
 }
 
-// agentKinds are the kinds that an agent watches. Pods are those of its node.
-var agentKinds = []kube.Kind{
-	kube.KindService, kube.KindEndpointSlice, kube.KindNode, kube.KindPod, kube.KindNamespace, kube.KindEgress, kube.KindExternalIPPool,
+// agentKinds returns the kinds that an agent watches. Pods are those of its node.
+func (w *World) agentKinds() []kube.Kind { return watchedBy(w.byGroup()) }
+
+func watchedBy(byGroup bool) []kube.Kind {
+	kinds := []kube.Kind{
+		kube.KindService, kube.KindEndpointSlice, kube.KindNode, kube.KindPod, kube.KindNamespace, kube.KindEgress, kube.KindExternalIPPool,
+	}
+	if byGroup {
+		kinds = append(kinds, kube.KindEgressGroup)
+	}
+	return kinds
 }
+
+// byGroup reports whether agents read from EgressGroups which Pods an Egress applies to.
+func (w *World) byGroup() bool { return w.opts.Membership == "egressgroup" }
 
 // startAgent starts the agent of a node, if it does not run.
 func (w *World) startAgent(n *Node) {
 	if (n.agent != nil && !n.agent.dead) || !n.up {
 		return
 	}
-	p := newProc(n, agentKinds)
+	p := newProc(n, w.agentKinds())
 	loop, err := agent.New(n.config(), agent.Seams{
 		Switch: switchSeam{p}, Host: hostSeam{p}, Cluster: clusterSeam{p}, IPAM: ipamSeam{p}, Members: membersSeam{p}, Clock: clockSeam{p},
 		Post: func(f func()) { p.post("turn", f) }, Log: klog.New(nopSink{}),
@@ -170,7 +181,7 @@ func (p *proc) deliver(k kube.Kind) {
 	if e.Type == kube.Deleted {
 		ev.Object = nil
 	}
-	if k == kube.KindPod && !p.mine(e) {
+	if k == kube.KindPod && p.loop != nil && !p.mine(e) {
 		// The agent's watch selects by node: a Pod that is bound elsewhere is not in it.
 		if p.loop.Env().Pods[e.Key] == nil {
 			return

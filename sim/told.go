@@ -24,6 +24,7 @@ type Told struct {
 	Namespaces map[string]*corev1.Namespace
 	Egresses   map[string]*v1beta1.Egress
 	Pools      map[string]*v1beta1.ExternalIPPool
+	Groups     map[string]*v1beta1.EgressGroup // by Egress
 	Alive      []string
 	Addresses  map[netip.Addr][]string
 }
@@ -37,7 +38,7 @@ func (n *Node) Told() Told {
 	t := n.agent.loop.Env().Tables
 	return Told{
 		Services: t.Services, Slices: t.Slices, Nodes: t.Nodes, Pods: t.Pods, Namespaces: t.Namespaces, Egresses: t.Egresses,
-		Pools: t.Pools, Alive: t.Alive, Addresses: t.Addresses,
+		Pools: t.Pools, Groups: t.EgressGroups, Alive: t.Alive, Addresses: t.Addresses,
 	}
 }
 

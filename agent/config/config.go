@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"towtank/agent/edge"
 )
 
 // Traffic is how Pod traffic crosses nodes.
@@ -73,6 +75,18 @@ func (c *Config) Defaults() {
 	}
 }
 
+// EgressKinds are the kinds of objects that decide which Pods an Egress applies to, besides the Pods.
+func (c *Config) EgressKinds() []string {
+	kinds := []string{edge.KindEgress, edge.KindExternalIPPool, edge.KindNamespace}
+	if c.ByGroup() {
+		kinds = append(kinds, edge.KindEgressGroup)
+	}
+	return kinds
+}
+
+// ByGroup reports whether the Pods of an Egress are those of its EgressGroup, and not those that its selectors pick.
+func (c *Config) ByGroup() bool { return c.Membership == "egressgroup" }
+
 // Validate names the first field that has a value which is not allowed.
 func (c *Config) Validate() error {
 	if c.NodeName == "" {
@@ -86,6 +100,9 @@ func (c *Config) Validate() error {
 	}
 	if c.LoadBalancerMode != "nat" && c.LoadBalancerMode != "dsr" {
 		return fmt.Errorf("config: loadBalancerMode %q: allowed are nat, dsr", c.LoadBalancerMode)
+	}
+	if c.Membership != "local" && c.Membership != "egressgroup" {
+		return fmt.Errorf("config: membership %q: allowed are local, egressgroup", c.Membership)
 	}
 	if c.MaxEgressIPsPerNode < 0 || c.MaxEgressIPsPerNode > 255 {
 		return fmt.Errorf("config: maxEgressIPsPerNode %d: allowed are 0 to 255", c.MaxEgressIPsPerNode)

@@ -42,6 +42,7 @@ const (
 	KindNamespace      = "Namespace"
 	KindEgress         = "Egress"
 	KindExternalIPPool = "ExternalIPPool"
+	KindEgressGroup    = "EgressGroup"
 )
 
 // ObjectEvent says that an object is now as given, or gone (Object nil). Several changes of one
@@ -63,6 +64,7 @@ type Ref struct{ Kind, Namespace, Name string }
 type Cluster interface {
 	UpdateStatus(obj runtime.Object, done func(runtime.Object, error))
 	Update(obj runtime.Object, done func(runtime.Object, error))
+	Create(obj runtime.Object, done func(runtime.Object, error))
 	Get(kind, namespace, name string, done func(runtime.Object, error))
 	// Record writes a Kubernetes Event; eventType is Normal or Warning.
 	Record(ref Ref, eventType, reason, message string)

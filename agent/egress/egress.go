@@ -61,13 +61,12 @@ func (e *Egress) Kinds() []string { return []string{"egressip", "podegress"} }
 
 // Ready implements tables.Concern: nothing is enforced before everything that decides it was heard.
 func (e *Egress) Ready(string) bool {
-	return e.env.AllSynced(edge.KindEgress, edge.KindExternalIPPool, edge.KindPod, edge.KindNamespace, edge.KindNode,
-		tables.FactAddresses, tables.FactPorts) && e.env.HeardOf && pipeline.Of(e.env.Tables).Ready()
+	return e.podReady() && e.env.AllSynced(edge.KindPod)
 }
 
 // podReady is Ready less the Pods: a Pod that is being added is known by its ADD.
 func (e *Egress) podReady() bool {
-	return e.env.AllSynced(edge.KindEgress, edge.KindExternalIPPool, edge.KindNode, tables.FactAddresses, tables.FactPorts) &&
+	return e.env.AllSynced(e.env.Cfg.EgressKinds()...) && e.env.AllSynced(edge.KindNode, tables.FactAddresses, tables.FactPorts) &&
 		e.env.HeardOf && pipeline.Of(e.env.Tables).Ready()
 }
 
@@ -185,6 +184,9 @@ func (e *Egress) objectChanged(t edge.ObjectEvent, old runtime.Object) {
 	case edge.KindExternalIPPool:
 		e.stale = true
 		e.subnetChanged(t.Key, old)
+	case edge.KindEgressGroup:
+		o, _ := old.(*v1beta1.EgressGroup)
+		e.groupChanged(o, e.env.EgressGroups[t.Key])
 	case edge.KindNode:
 		o, _ := old.(*corev1.Node)
 		if cur := e.env.Nodes[t.Key]; o == nil || cur == nil || !mapsEqual(o.Labels, cur.Labels) ||
@@ -223,6 +225,20 @@ func (e *Egress) invalidate(pod string) {
 	e.podsDue[pod] = true
 }
 
+// groupChanged marks the Pods of this node that came into a group, left it, or are in one whose Egress is another now.
+func (e *Egress) groupChanged(old, cur *v1beta1.EgressGroup) {
+	for _, g := range []*v1beta1.EgressGroup{old, cur} {
+		if g == nil {
+			continue
+		}
+		for _, m := range g.GroupMembers {
+			if key := m.Pod.Namespace + "/" + m.Pod.Name; len(e.env.SandboxesOf(key)) > 0 {
+				e.env.Dirty("podegress/" + key)
+			}
+		}
+	}
+}
+
 // podsSelected marks the Pods of this node that an Egress selects.
 func (e *Egress) podsSelected(eg *v1beta1.Egress) {
 	if eg == nil {
@@ -230,7 +246,7 @@ func (e *Egress) podsSelected(eg *v1beta1.Egress) {
 	}
 	sel := newSelector(eg)
 	for _, key := range e.env.PodsWithSandbox() {
-		if sel.matches(e.env.Tables, key) {
+		if e.selects(eg, sel, key) != notSelected {
 			e.env.Dirty("podegress/" + key)
 		}
 	}

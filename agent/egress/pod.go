@@ -25,11 +25,13 @@ func (e *Egress) renderPod(l *pipeline.List, unit, key string) {
 		if _, ok := e.env.Cfg.Gateway(v6); !ok || len(sandboxes) == 0 {
 			continue
 		}
-		_, ip, ok := e.effective(key, v6)
-		if !ok {
+		_, ip, how := e.effective(key, v6)
+		if how == notSelected {
 			continue
 		}
-		src.rendered[i] = ip
+		if how == selected {
+			src.rendered[i] = ip
+		}
 		for _, s := range sandboxes {
 			of := e.env.OFPort(s.HostIf)
 			if of == 0 {
@@ -37,6 +39,10 @@ func (e *Egress) renderPod(l *pipeline.List, unit, key string) {
 			}
 			node, pool := e.fromPool(ip)
 			switch {
+			case how == awaited:
+				// Neither the one nor the other address until the group is here: a new Pod never begins with its
+				// node's address (field bug 1).
+				p.PodEgressNone(l, unit, of, v6)
 			case e.isLocal(ip):
 				if mark, err := e.env.Marks.Mark(ip); err == nil {
 					p.PodEgressLocal(l, unit, of, v6, mark)
@@ -57,17 +63,17 @@ func (e *Egress) renderPod(l *pipeline.List, unit, key string) {
 
 // effective returns the Egress that decides a Pod's source address for a family: the oldest that
 // selects it and has an address. The others wait.
-func (e *Egress) effective(key string, v6 bool) (*v1beta1.Egress, netip.Addr, bool) {
+func (e *Egress) effective(key string, v6 bool) (*v1beta1.Egress, netip.Addr, selection) {
 	for _, eg := range e.sorted {
 		ip, ok := e.effectiveIP(eg)
 		if !ok || ip.Is6() != v6 {
 			continue
 		}
-		if e.selectorOf(eg).matches(e.env.Tables, key) {
-			return eg, ip, true
+		if how := e.selects(eg, e.selectorOf(eg), key); how != notSelected {
+			return eg, ip, how
 		}
 	}
-	return nil, netip.Addr{}, false
+	return nil, netip.Addr{}, notSelected
 }
 
 // About returns the names of the Egresses for which a unit is there, sorted: those with the address of an
@@ -80,7 +86,7 @@ func (e *Egress) About(unit string) []string {
 		}
 	} else if pod, ok := strings.CutPrefix(unit, "podegress/"); ok {
 		for _, v6 := range []bool{false, true} {
-			if eg, _, ok := e.effective(pod, v6); ok {
+			if eg, _, how := e.effective(pod, v6); how != notSelected {
 				out = append(out, eg.Name)
 			}
 		}

@@ -67,11 +67,42 @@ func (e *Egress) selectorOf(eg *v1beta1.Egress) *selector {
 	return s
 }
 
-// matches reports whether a Pod of this node is selected. A Pod that is not known, does not run any
-// more, or uses the node's network is not.
+// selection is how an Egress applies to a Pod.
+type selection int
+
+// The ways. awaited is a Pod that the selectors pick and the group does not have: one of the two is late.
+const (
+	notSelected selection = iota
+	selected
+	awaited
+)
+
+// selects reports how an Egress applies to a Pod of this node: by the Egress' group if membership is read from
+// groups, else by its selectors. A Pod that is not known, does not run any more, or uses the node's network is not
+// selected.
+func (e *Egress) selects(eg *v1beta1.Egress, s *selector, key string) selection {
+	pod := e.env.Pods[key]
+	if pod == nil || finished(pod) || pod.Spec.HostNetwork {
+		return notSelected
+	}
+	if e.env.Cfg.ByGroup() {
+		if g := e.env.EgressGroups[eg.Name]; g != nil && g.Of(eg) && g.Has(pod.Namespace, pod.Name) {
+			return selected
+		}
+	}
+	switch {
+	case !s.matches(e.env.Tables, key):
+		return notSelected
+	case e.env.Cfg.ByGroup():
+		return awaited
+	}
+	return selected
+}
+
+// matches reports whether the selectors pick a Pod that is known.
 func (s *selector) matches(t *tables.Tables, key string) bool {
 	pod := t.Pods[key]
-	if pod == nil || finished(pod) || pod.Spec.HostNetwork || (s.pods == nil && s.namespaces == nil) {
+	if s.pods == nil && s.namespaces == nil {
 		return false
 	}
 	if s.pods != nil && !s.pods.Matches(labels.Set(pod.Labels)) {

@@ -239,7 +239,7 @@ func (c *call) add() {
 
 // egressReady reports whether what decides a Pod's source address was heard.
 func (p *Pods) egressReady() bool {
-	return p.env.AllSynced(edge.KindEgress, edge.KindExternalIPPool, edge.KindNamespace, edge.KindNode, tables.FactAddresses) && p.env.HeardOf
+	return p.env.AllSynced(p.env.Cfg.EgressKinds()...) && p.env.AllSynced(edge.KindNode, tables.FactAddresses) && p.env.HeardOf
 }
 
 // rendered reports whether a unit is not waiting to be rendered.

@@ -43,29 +43,49 @@ func NewCluster(q *Queue, kube kubernetes.Interface, crd clientset.Interface, re
 	return &Cluster{q: q, kube: kube, crd: crd, recorder: recorder, handle: handle, slots: make(chan struct{}, apiWriters), log: log}
 }
 
-// WatchAgent starts the informers of a node's agent.
-func (c *Cluster) WatchAgent(ctx context.Context, node string) error {
+// WatchAgent starts the informers of a node's agent; with byGroup it reads EgressGroups, too.
+func (c *Cluster) WatchAgent(ctx context.Context, node string, byGroup bool) error {
 	onNode := func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
 	}
 	core := c.kube.CoreV1()
-	return c.run(ctx,
+	list := []kindInformer{
 		informer(c.kube, edge.KindService, &corev1.Service{}, core.Services("").List, core.Services("").Watch, nil),
 		informer(c.kube, edge.KindEndpointSlice, &discoveryv1.EndpointSlice{}, c.kube.DiscoveryV1().EndpointSlices("").List, c.kube.DiscoveryV1().EndpointSlices("").Watch, nil),
 		informer(c.kube, edge.KindNode, &corev1.Node{}, core.Nodes().List, core.Nodes().Watch, nil),
 		informer(c.kube, edge.KindPod, &corev1.Pod{}, core.Pods("").List, core.Pods("").Watch, onNode),
 		informer(c.kube, edge.KindNamespace, &corev1.Namespace{}, core.Namespaces().List, core.Namespaces().Watch, nil),
-		informer(c.kube, edge.KindEgress, &v1beta1.Egress{}, c.crd.Egresses().List, c.crd.Egresses().Watch, nil),
-		informer(c.kube, edge.KindExternalIPPool, &v1beta1.ExternalIPPool{}, c.crd.ExternalIPPools().List, c.crd.ExternalIPPools().Watch, nil),
-	)
+		c.egresses(), c.pools(),
+	}
+	if byGroup {
+		list = append(list, c.groups())
+	}
+	return c.run(ctx, list...)
 }
 
-// WatchController starts the informers of the pool allocation.
-func (c *Cluster) WatchController(ctx context.Context) error {
-	return c.run(ctx,
-		informer(c.kube, edge.KindEgress, &v1beta1.Egress{}, c.crd.Egresses().List, c.crd.Egresses().Watch, nil),
-		informer(c.kube, edge.KindExternalIPPool, &v1beta1.ExternalIPPool{}, c.crd.ExternalIPPools().List, c.crd.ExternalIPPools().Watch, nil),
-	)
+// WatchController starts the informers of the controller: of the pool allocation, and with groups of what they are
+// computed from.
+func (c *Cluster) WatchController(ctx context.Context, groups bool) error {
+	list := []kindInformer{c.egresses(), c.pools()}
+	if groups {
+		core := c.kube.CoreV1()
+		list = append(list, c.groups(),
+			informer(c.kube, edge.KindPod, &corev1.Pod{}, core.Pods("").List, core.Pods("").Watch, nil),
+			informer(c.kube, edge.KindNamespace, &corev1.Namespace{}, core.Namespaces().List, core.Namespaces().Watch, nil))
+	}
+	return c.run(ctx, list...)
+}
+
+func (c *Cluster) egresses() kindInformer {
+	return informer(c.kube, edge.KindEgress, &v1beta1.Egress{}, c.crd.Egresses().List, c.crd.Egresses().Watch, nil)
+}
+
+func (c *Cluster) pools() kindInformer {
+	return informer(c.kube, edge.KindExternalIPPool, &v1beta1.ExternalIPPool{}, c.crd.ExternalIPPools().List, c.crd.ExternalIPPools().Watch, nil)
+}
+
+func (c *Cluster) groups() kindInformer {
+	return informer(c.kube, edge.KindEgressGroup, &v1beta1.EgressGroup{}, c.crd.EgressGroups().List, c.crd.EgressGroups().Watch, nil)
 }
 
 // kindInformer is the informer of one kind.
@@ -166,10 +186,23 @@ func (c *Cluster) UpdateStatus(obj runtime.Object, done func(runtime.Object, err
 // Update implements edge.Cluster.
 func (c *Cluster) Update(obj runtime.Object, done func(runtime.Object, error)) {
 	c.do(func(ctx context.Context) (runtime.Object, error) {
-		if o, ok := obj.(*v1beta1.Egress); ok {
+		switch o := obj.(type) {
+		case *v1beta1.Egress:
 			return c.crd.Egresses().Update(ctx, o, metav1.UpdateOptions{})
+		case *v1beta1.EgressGroup:
+			return c.crd.EgressGroups().Update(ctx, o, metav1.UpdateOptions{})
 		}
 		return nil, fmt.Errorf("%T: not written by the agent", obj)
+	}, done)
+}
+
+// Create implements edge.Cluster.
+func (c *Cluster) Create(obj runtime.Object, done func(runtime.Object, error)) {
+	c.do(func(ctx context.Context) (runtime.Object, error) {
+		if o, ok := obj.(*v1beta1.EgressGroup); ok {
+			return c.crd.EgressGroups().Create(ctx, o, metav1.CreateOptions{})
+		}
+		return nil, fmt.Errorf("%T: not made by the controller", obj)
 	}, done)
 }
 

@@ -31,7 +31,9 @@ type Tables struct {
 	Namespaces map[string]*corev1.Namespace
 	Egresses   map[string]*v1beta1.Egress
 	Pools      map[string]*v1beta1.ExternalIPPool
-	Synced     map[string]bool // by kind
+	// EgressGroups are by Egress; there are some with membership=egressgroup only.
+	EgressGroups map[string]*v1beta1.EgressGroup
+	Synced       map[string]bool // by kind
 
 	// Facts.
 	Features  datapath.Features
@@ -56,7 +58,7 @@ func New(cfg *config.Config) *Tables {
 		Services: map[string]*corev1.Service{}, Slices: map[string]map[string]*discoveryv1.EndpointSlice{},
 		sliceOwner: map[string]string{},
 		Nodes:      map[string]*corev1.Node{}, Pods: map[string]*corev1.Pod{}, Namespaces: map[string]*corev1.Namespace{},
-		Egresses: map[string]*v1beta1.Egress{}, Pools: map[string]*v1beta1.ExternalIPPool{}, Synced: map[string]bool{},
+		Egresses: map[string]*v1beta1.Egress{}, Pools: map[string]*v1beta1.ExternalIPPool{}, EgressGroups: map[string]*v1beta1.EgressGroup{}, Synced: map[string]bool{},
 		Ports: map[string]datapath.PortEvent{}, Links: map[string]datapath.LinkEvent{}, Addresses: map[netip.Addr][]string{},
 		Sandboxes: map[string]*Sandbox{}, byPod: map[string][]*Sandbox{},
 		Groups: NewGroups(), Marks: NewMarks(cfg.MaxMarks()),
@@ -182,6 +184,8 @@ func (t *Tables) applyObject(e edge.ObjectEvent) runtime.Object {
 		return swap(t.Egresses, e)
 	case edge.KindExternalIPPool:
 		return swap(t.Pools, e)
+	case edge.KindEgressGroup:
+		return swap(t.EgressGroups, e)
 	case edge.KindEndpointSlice:
 		return t.applySlice(e)
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"towtank/agent/apis/crd/v1beta1"
 	"towtank/scenarios/reference"
 	"towtank/sim"
@@ -298,8 +300,44 @@ func (c *Checker) holdings(allQuiet bool) []Result {
 	}
 	if allQuiet {
 		c.statuses(holders, fail)
+		c.groups(fail)
 	}
 	return out
+}
+
+// groups checks that every EgressGroup has the Pods that its Egress picks, and no others.
+func (c *Checker) groups(fail func(string, ...any)) {
+	if n := c.w.Controller(); !c.byGroup() || n.Unquiet() != "" {
+		return
+	}
+	all := &reference.View{Pods: map[string]*corev1.Pod{}, Namespaces: map[string]*corev1.Namespace{}}
+	for _, o := range c.w.Kube.List(kube.KindPod) {
+		if pod := o.(*corev1.Pod); pod.Spec.NodeName != "" {
+			all.Pods[pod.Namespace+"/"+pod.Name] = pod
+		}
+	}
+	for _, o := range c.w.Kube.List(kube.KindNamespace) {
+		ns := o.(*corev1.Namespace)
+		all.Namespaces[ns.Name] = ns
+	}
+	for _, o := range c.w.Kube.List(kube.KindEgress) {
+		eg := o.(*v1beta1.Egress)
+		var want, got []string
+		for _, key := range slices.Sorted(maps.Keys(all.Pods)) {
+			if all.Picks(eg, key) {
+				want = append(want, key)
+			}
+		}
+		if g, err := c.w.Kube.Get(kube.KindEgressGroup, "", eg.Name); err == nil {
+			for _, m := range g.(*v1beta1.EgressGroup).GroupMembers {
+				got = append(got, m.Pod.Namespace+"/"+m.Pod.Name)
+			}
+		}
+		c.count++
+		if slices.Sort(got); !slices.Equal(got, want) {
+			fail("Egress %s picks %v; its EgressGroup has %v", eg.Name, want, got)
+		}
+	}
 }
 
 // statuses checks that the status of every Egress names the node that holds its address.

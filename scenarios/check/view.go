@@ -35,11 +35,18 @@ func optionsOf(w *sim.World) *reference.Options {
 func (c *Checker) view(n *sim.Node) *reference.View { return c.viewOf(n.Name(), n.Told()) }
 
 func (c *Checker) viewOf(node string, t sim.Told) *reference.View {
-	return &reference.View{
+	v := &reference.View{
 		Node: node, Options: c.opts, Services: t.Services, Slices: t.Slices, Nodes: t.Nodes, Pods: t.Pods, Namespaces: t.Namespaces,
 		Egresses: t.Egresses, Pools: t.Pools, Alive: t.Alive,
 	}
+	if c.byGroup() {
+		v.Groups = t.Groups
+	}
+	return v
 }
+
+// byGroup reports whether agents read EgressGroups in place of selectors.
+func (c *Checker) byGroup() bool { return c.w.Options().Membership == "egressgroup" }
 
 // history is what a node was told since its agent was last done with everything: between two such
 // moments, a packet may meet what follows from any state in between.
@@ -126,6 +133,8 @@ func current(t sim.Told, kind, key string) (o runtime.Object, relevant bool) {
 		return lookup(t.Egresses, key), true
 	case edge.KindExternalIPPool:
 		return lookup(t.Pools, key), true
+	case edge.KindEgressGroup:
+		return lookup(t.Groups, key), true
 	case edge.KindNode:
 		return lookup(t.Nodes, key), true
 	case edge.KindPod:
@@ -171,7 +180,7 @@ func (c *Checker) back(node string, t sim.Told, undo []change, holds func(*refer
 		return false
 	}
 	t.Egresses, t.Pools, t.Nodes = maps.Clone(t.Egresses), maps.Clone(t.Pools), maps.Clone(t.Nodes)
-	t.Pods, t.Namespaces = maps.Clone(t.Pods), maps.Clone(t.Namespaces)
+	t.Pods, t.Namespaces, t.Groups = maps.Clone(t.Pods), maps.Clone(t.Namespaces), maps.Clone(t.Groups)
 	for i := len(undo) - 1; i >= 0; i-- {
 		u := undo[i]
 		switch u.kind {
@@ -181,6 +190,8 @@ func (c *Checker) back(node string, t sim.Told, undo []change, holds func(*refer
 			restore(t.Egresses, u, func(o runtime.Object) *v1beta1.Egress { return o.(*v1beta1.Egress) })
 		case edge.KindExternalIPPool:
 			restore(t.Pools, u, func(o runtime.Object) *v1beta1.ExternalIPPool { return o.(*v1beta1.ExternalIPPool) })
+		case edge.KindEgressGroup:
+			restore(t.Groups, u, func(o runtime.Object) *v1beta1.EgressGroup { return o.(*v1beta1.EgressGroup) })
 		case edge.KindNode:
 			restore(t.Nodes, u, func(o runtime.Object) *corev1.Node { return o.(*corev1.Node) })
 		case edge.KindPod:

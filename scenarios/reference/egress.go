@@ -67,13 +67,27 @@ func addressOf(e *v1beta1.Egress) (netip.Addr, bool) {
 	return ip, err == nil
 }
 
+// Picks reports whether the selectors of an Egress pick a Pod of the View, whatever groups there are.
+func (v *View) Picks(e *v1beta1.Egress, key string) bool {
+	plain := *v
+	plain.Groups = nil
+	return plain.selects(e, key)
+}
+
 // selects reports whether an Egress applies to a Pod of this node. Pods that ended, and those that use
 // their node's network, are not selected; neither is anything by an Egress without selectors.
 func (v *View) selects(e *v1beta1.Egress, key string) bool {
 	pod := v.Pods[key]
 	to := e.Spec.AppliedTo
-	if pod == nil || pod.Spec.HostNetwork || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed ||
-		to.PodSelector == nil && to.NamespaceSelector == nil {
+	if pod == nil || pod.Spec.HostNetwork || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return false
+	}
+	if v.Groups != nil {
+		g := v.Groups[e.Name]
+		return g != nil && slices.ContainsFunc(g.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == e.UID }) &&
+			slices.Contains(g.GroupMembers, v1beta1.GroupMember{Pod: v1beta1.PodReference{Namespace: pod.Namespace, Name: pod.Name}})
+	}
+	if to.PodSelector == nil && to.NamespaceSelector == nil {
 		return false
 	}
 	if to.PodSelector != nil && !matches(to.PodSelector, pod.Labels) {

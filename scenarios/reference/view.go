@@ -49,7 +49,9 @@ type View struct {
 	Namespaces map[string]*corev1.Namespace
 	Egresses   map[string]*v1beta1.Egress
 	Pools      map[string]*v1beta1.ExternalIPPool
-	Alive      []string // members, this node included
+	// Groups, by Egress, say which Pods an Egress applies to; nil: its selectors do.
+	Groups map[string]*v1beta1.EgressGroup
+	Alive  []string // members, this node included
 }
 
 // addresses returns the InternalIP and ExternalIP addresses of a node.

@@ -37,6 +37,7 @@ const (
 	KindNode           Kind = "Node"
 	KindEgress         Kind = "Egress"
 	KindExternalIPPool Kind = "ExternalIPPool"
+	KindEgressGroup    Kind = "EgressGroup"
 )
 
 // object is what the store holds.
@@ -73,6 +74,7 @@ var kinds = []*kindInfo{
 	{kind: KindNode, versions: []string{"v1"}, plural: "nodes", short: []string{"no"}, effect: true},
 	{kind: KindEgress, group: v1beta1.GroupName, versions: []string{"v1beta1"}, plural: "egresses", short: []string{"eg"}, effect: true},
 	{kind: KindExternalIPPool, group: v1beta1.GroupName, versions: []string{"v1beta1"}, plural: "externalippools", short: []string{"eip"}, effect: true},
+	{kind: KindEgressGroup, group: v1beta1.GroupName, versions: []string{"v1beta1"}, plural: "egressgroups", effect: true},
 
 	{kind: "Job", group: "batch", versions: []string{"v1"}, plural: "jobs", namespaced: true},
 	{kind: "CronJob", group: "batch", versions: []string{"v1"}, plural: "cronjobs", short: []string{"cj"}, namespaced: true},
@@ -189,6 +191,8 @@ func (k *kindInfo) object(version string) (object, error) {
 		return &v1beta1.Egress{}, nil
 	case KindExternalIPPool:
 		return &v1beta1.ExternalIPPool{}, nil
+	case KindEgressGroup:
+		return &v1beta1.EgressGroup{}, nil
 	}
 	if k.untyped {
 		return &unstructured.Unstructured{}, nil
@@ -232,6 +236,8 @@ func kindOf(o runtime.Object) (*kindInfo, error) {
 		k = KindEgress
 	case *v1beta1.ExternalIPPool:
 		k = KindExternalIPPool
+	case *v1beta1.EgressGroup:
+		k = KindEgressGroup
 	case nil:
 		return nil, errors.New("no object")
 	default:
@@ -272,6 +278,8 @@ func spec(o object) any {
 		return &o.Spec
 	case *v1beta1.ExternalIPPool:
 		return &o.Spec
+	case *v1beta1.EgressGroup:
+		return o.GroupMembers
 	}
 	return nil
 }

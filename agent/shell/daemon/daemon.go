@@ -111,7 +111,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if err := cluster.WatchAgent(ctx, o.Node); err != nil {
+	if err := cluster.WatchAgent(ctx, o.Node, cfg.ByGroup()); err != nil {
 		return err
 	}
 	requests, err := shell.ServeRequests(q, o.Socket, handle)

@@ -27,6 +27,7 @@ type Settings struct {
 	ExceptCIDRs          []netip.Prefix `json:"exceptCIDRs,omitempty"`
 	MTU                  int            `json:"mtu,omitempty"` // of Pods, bytes
 	AuditEvery           string         `json:"auditEvery,omitempty"`
+	Membership           string         `json:"membership,omitempty"` // local or egressgroup: who finds the Pods of an Egress
 }
 
 // ReadSettings reads the file; a field that it does not know is an error. "" is an empty file.
@@ -51,7 +52,7 @@ func (s *Settings) config() (*config.Config, error) {
 		ServiceCIDRs: s.ServiceCIDRs, Traffic: config.Traffic(s.TrafficMode), Tunnel: s.TunnelType, ProxyAll: s.ProxyAll,
 		ProxyLoadBalancerIPs: s.ProxyLoadBalancerIPs == nil || *s.ProxyLoadBalancerIPs, SkipServices: s.SkipServices,
 		NodePortAddresses: s.NodePortAddresses, LoadBalancerMode: s.LoadBalancerMode, MaxEgressIPsPerNode: 255,
-		ExceptCIDRs: s.ExceptCIDRs, MTU: s.MTU,
+		ExceptCIDRs: s.ExceptCIDRs, MTU: s.MTU, Membership: s.Membership,
 	}
 	if s.MaxEgressIPsPerNode != nil {
 		c.MaxEgressIPsPerNode = *s.MaxEgressIPsPerNode

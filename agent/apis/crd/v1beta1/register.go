@@ -20,6 +20,10 @@ var (
 	ExternalIPPoolResource = SchemeGroupVersion.WithResource("externalippools")
 	// ExternalIPPoolKind is the kind of ExternalIPPool.
 	ExternalIPPoolKind = SchemeGroupVersion.WithKind("ExternalIPPool")
+	// EgressGroupResource is the REST resource of EgressGroup.
+	EgressGroupResource = SchemeGroupVersion.WithResource("egressgroups")
+	// EgressGroupKind is the kind of EgressGroup.
+	EgressGroupKind = SchemeGroupVersion.WithKind("EgressGroup")
 )
 
 // SchemeBuilder collects the functions that add the types to a scheme.
@@ -32,6 +36,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(SchemeGroupVersion,
 		&Egress{}, &EgressList{},
 		&ExternalIPPool{}, &ExternalIPPoolList{},
+		&EgressGroup{}, &EgressGroupList{},
 	)
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil

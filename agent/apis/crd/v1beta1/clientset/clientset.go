@@ -20,6 +20,7 @@ import (
 type Interface interface {
 	Egresses() EgressInterface
 	ExternalIPPools() ExternalIPPoolInterface
+	EgressGroups() EgressGroupInterface
 }
 
 // EgressInterface reads and writes Egresses.
@@ -44,6 +45,16 @@ type ExternalIPPoolInterface interface {
 	List(ctx context.Context, opts metav1.ListOptions) (*v1beta1.ExternalIPPoolList, error)
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*v1beta1.ExternalIPPool, error)
+}
+
+// EgressGroupInterface reads and writes EgressGroups.
+type EgressGroupInterface interface {
+	Create(ctx context.Context, group *v1beta1.EgressGroup, opts metav1.CreateOptions) (*v1beta1.EgressGroup, error)
+	Update(ctx context.Context, group *v1beta1.EgressGroup, opts metav1.UpdateOptions) (*v1beta1.EgressGroup, error)
+	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*v1beta1.EgressGroup, error)
+	List(ctx context.Context, opts metav1.ListOptions) (*v1beta1.EgressGroupList, error)
+	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 }
 
 // Clientset talks to an API server.
@@ -86,4 +97,11 @@ func (c *Clientset) ExternalIPPools() ExternalIPPoolInterface {
 	return gentype.NewClientWithList("externalippools", c.client, c.codec, "",
 		func() *v1beta1.ExternalIPPool { return &v1beta1.ExternalIPPool{} },
 		func() *v1beta1.ExternalIPPoolList { return &v1beta1.ExternalIPPoolList{} })
+}
+
+// EgressGroups implements Interface.
+func (c *Clientset) EgressGroups() EgressGroupInterface {
+	return gentype.NewClientWithList("egressgroups", c.client, c.codec, "",
+		func() *v1beta1.EgressGroup { return &v1beta1.EgressGroup{} },
+		func() *v1beta1.EgressGroupList { return &v1beta1.EgressGroupList{} })
 }

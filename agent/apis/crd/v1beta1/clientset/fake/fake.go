@@ -38,3 +38,15 @@ func (c *Clientset) ExternalIPPools() clientset.ExternalIPPoolInterface {
 			l.Items = gentype.FromPointerSlice(items)
 		})
 }
+
+// EgressGroups implements clientset.Interface.
+func (c *Clientset) EgressGroups() clientset.EgressGroupInterface {
+	return gentype.NewFakeClientWithList(c.Fake, "", v1beta1.EgressGroupResource, v1beta1.EgressGroupKind,
+		func() *v1beta1.EgressGroup { return &v1beta1.EgressGroup{} },
+		func() *v1beta1.EgressGroupList { return &v1beta1.EgressGroupList{} },
+		func(dst, src *v1beta1.EgressGroupList) { dst.ListMeta = src.ListMeta },
+		func(l *v1beta1.EgressGroupList) []*v1beta1.EgressGroup { return gentype.ToPointerSlice(l.Items) },
+		func(l *v1beta1.EgressGroupList, items []*v1beta1.EgressGroup) {
+			l.Items = gentype.FromPointerSlice(items)
+		})
+}
