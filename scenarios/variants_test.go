@@ -42,6 +42,10 @@ func TestEgressesByGroups(t *testing.T) {
 	}
 }
 
+// handedOver counts every packet while an address goes from one Service to another. With direct server return two
+// nodes serve it, and what comes between their two Changes is lost (docs/limits.md).
+const handedOver = "S-036-two-services-one-address"
+
 // What a Service does for its clients does not depend on how nodes are connected, on another address
 // family beside its own, or on who answers the client. So its scenarios run under all of these options.
 func TestServicesUnderOtherOptions(t *testing.T) {
@@ -53,6 +57,9 @@ func TestServicesUnderOtherOptions(t *testing.T) {
 		base := strings.TrimSuffix(path.Base(filepath.ToSlash(name)), ".scenario")
 		for _, v := range variants {
 			if v.key == "traffic" && slices.Contains(tunnelled, base) {
+				continue
+			}
+			if v.value == "dsr" && base == handedOver {
 				continue
 			}
 			under(t, name, v.key, v.value)
