@@ -17,6 +17,7 @@ type change struct {
 	stages [datapath.StageEffects][]datapath.Op // by Stage-1
 	failed map[string]bool                      // units with an op that was not done
 	broken bool                                 // the bundle was refused or not answered: the rest waits
+	began  time.Time
 }
 
 // dispatch sends off what can go now on each lane.
@@ -109,7 +110,7 @@ func (l *Loop) dispatchDatapath() {
 	if len(ops) == 0 {
 		return
 	}
-	c := &change{failed: map[string]bool{}}
+	c := &change{failed: map[string]bool{}, began: l.seams.Clock.Now()}
 	var sizes [len(c.stages)]int
 	for _, op := range ops {
 		sizes[datapath.StageOf(op.Key().Kind, op.Delete())-1]++
@@ -161,6 +162,7 @@ func (l *Loop) run(stage datapath.Stage) {
 		}
 		return
 	}
+	l.stats.ChangeTime.Observe(l.seams.Clock.Now().Sub(c.began))
 	l.change = nil
 	l.wake()
 }
@@ -238,6 +240,7 @@ func (l *Loop) blame(ops []datapath.Op, r []datapath.OpResult) {
 
 func (l *Loop) quarantine(unit string, err error) {
 	l.env.Decide("quarantine/" + unitKind(unit))
+	l.stats.Refusals[unitKind(unit)]++
 	q := l.quarant[unit]
 	if q == nil {
 		q = &quarantine{}
@@ -318,12 +321,14 @@ func (l *Loop) readBack() {
 func (l *Loop) loaded(sw, h, all []datapath.Object) {
 	l.dumping, l.auditDue = false, false
 	n := l.env.Store.Load(sw, isSwitchKind) + l.env.Store.Load(h, isHostKind)
+	l.stats.Audits++
 	if !l.dumped {
 		l.dumped = true
 		for _, c := range l.concerns {
 			c.Restore(all)
 		}
 	} else if n > 0 {
+		l.stats.Repairs += uint64(n)
 		l.env.Log.V(2).Info("The node differs from what was known", "objects", n)
 	}
 	l.wake()

@@ -58,12 +58,21 @@ type Loop struct {
 	audit    edge.Timer
 	auditDue bool
 	stats    Stats
+	since    map[string]time.Time // when units that are not realised became dirty
 }
 
-// Stats counts what the loop did, for metrics and benchmarks.
+// Stats counts what the loop did, for metrics and benchmarks. The maps are the loop's own.
 type Stats struct {
 	Turns, Renders, Changes, Ops uint64
-	DirtyTimes                   map[string]int // since the last call of CountDirty
+	DirtyTimes                   map[string]int    // since the last call of CountDirty; nil before the first
+	Refusals                     map[string]uint64 // of units, by kind
+	Audits                       uint64            // times that the node was read
+	Repairs                      uint64            // objects that an audit found otherwise than they were known
+	Orphans                      uint64            // objects that were deleted because nobody wants them
+	// ChangeTime is from when a Change is sent off until its last stage is answered; UnitTime by kind from when
+	// a unit is marked dirty until everything that it wants is there.
+	ChangeTime Histogram
+	UnitTime   map[string]*Histogram
 }
 
 // quarantine keeps a refused unit out of Changes until its back-off ends.
@@ -92,9 +101,9 @@ func New(cfg *config.Config, seams Seams) (*Loop, error) {
 	}
 	l := &Loop{
 		seams: seams, byKind: map[string]tables.Concern{}, dirty: map[string]bool{}, queues: map[string][]string{}, wiring: map[string]bool{},
-		quarant: map[string]*quarantine{}, connected: true,
+		quarant: map[string]*quarantine{}, connected: true, since: map[string]time.Time{},
 	}
-	l.stats.DirtyTimes = map[string]int{}
+	l.stats.Refusals, l.stats.UnitTime = map[string]uint64{}, map[string]*Histogram{}
 	l.env = &tables.Env{
 		Tables: tables.New(cfg), Store: datapath.NewStore(), Clock: seams.Clock, Cluster: seams.Cluster, IPAM: seams.IPAM,
 		Members: seams.Members, Switch: seams.Switch, Host: seams.Host, Log: seams.Log, Dirty: l.markDirty, Wake: l.wake,
@@ -203,11 +212,16 @@ func unitKind(unit string) string {
 }
 
 func (l *Loop) markDirty(unit string) {
-	l.stats.DirtyTimes[unit]++
+	if l.stats.DirtyTimes != nil {
+		l.stats.DirtyTimes[unit]++
+	}
 	if !l.dirty[unit] {
 		l.dirty[unit] = true
 		k := unitKind(unit)
 		l.queues[k] = append(l.queues[k], unit)
+		if _, ok := l.since[unit]; !ok {
+			l.since[unit] = l.seams.Clock.Now()
+		}
 	}
 	l.wake()
 }
@@ -292,10 +306,30 @@ func (l *Loop) tellRealised() {
 		}
 		for _, u := range units {
 			l.forgive(u)
+			l.timed(u)
 			if c := l.byKind[unitKind(u)]; c != nil {
 				c.Realised(u)
 			}
 		}
+	}
+}
+
+// timed counts how long a unit took that is realised now.
+func (l *Loop) timed(unit string) {
+	began, ok := l.since[unit]
+	if !ok {
+		return
+	}
+	kind := unitKind(unit)
+	h := l.stats.UnitTime[kind]
+	if h == nil {
+		h = &Histogram{}
+		l.stats.UnitTime[kind] = h
+	}
+	now := l.seams.Clock.Now()
+	h.Observe(now.Sub(began))
+	if delete(l.since, unit); l.dirty[unit] {
+		l.since[unit] = now // for what it wants next
 	}
 }
 
@@ -313,6 +347,7 @@ func (l *Loop) releaseOrphans() {
 		}
 	}
 	if n := l.env.Store.ReleaseOrphans(nil); n > 0 {
+		l.stats.Orphans += uint64(n)
 		l.env.Log.V(2).Info("Deleting objects that nobody wants", "count", n)
 	}
 }

@@ -14,23 +14,23 @@ import (
 
 // Effect classes: what a node's agent does to the world, as faults name it.
 const (
-	EffectSwitch    = "switch" // a bundle of groups and flows
-	EffectPorts     = "ports"
-	EffectMeters    = "meters"
-	EffectFlush     = "flush"
-	EffectIPTables  = "iptables"
-	EffectIPSet     = "ipset"
-	EffectRoute     = "route" // routes, rules, neighbours
-	EffectAddress   = "address"
-	EffectLink      = "link"
+	EffectSwitch    = string(datapath.ClassSwitch) // a bundle of groups and flows
+	EffectPorts     = string(datapath.ClassPorts)
+	EffectMeters    = string(datapath.ClassMeters)
+	EffectFlush     = string(datapath.ClassFlush)
+	EffectIPTables  = string(datapath.ClassIPTables)
+	EffectIPSet     = string(datapath.ClassIPSet)
+	EffectRoute     = string(datapath.ClassRoute) // routes, rules, neighbours
+	EffectAddress   = string(datapath.ClassAddress)
+	EffectLink      = string(datapath.ClassLink)
 	EffectIPAM      = "ipam"
 	EffectAPIStatus = "api-status"
 	EffectAPIGet    = "api-get"
 	// Effects that no fault names, but "any" hits.
-	EffectSysctl   = "sysctl"
-	EffectHealth   = "health"
-	EffectAnnounce = "announce"
-	EffectResolve  = "resolve"
+	EffectSysctl   = string(datapath.ClassSysctl)
+	EffectHealth   = string(datapath.ClassHealth)
+	EffectAnnounce = string(datapath.ClassAnnounce)
+	EffectResolve  = string(datapath.ClassResolve)
 	EffectRecord   = "record"
 )
 
@@ -54,29 +54,7 @@ func seamOf(class string) string {
 	return ""
 }
 
-func classOf(k datapath.Kind) string {
-	switch k {
-	case datapath.KindLink:
-		return EffectLink
-	case datapath.KindAddress:
-		return EffectAddress
-	case datapath.KindRoute, datapath.KindRule, datapath.KindNeighbour:
-		return EffectRoute
-	case datapath.KindIPSet, datapath.KindIPSetEntry:
-		return EffectIPSet
-	case datapath.KindIPTables:
-		return EffectIPTables
-	case datapath.KindHealth:
-		return EffectHealth
-	case datapath.KindSysctl:
-		return EffectSysctl
-	case datapath.KindPort:
-		return EffectPorts
-	case datapath.KindMeter:
-		return EffectMeters
-	}
-	return EffectSwitch
-}
+func classOf(k datapath.Kind) string { return string(datapath.ClassOf(k)) }
 
 // Latencies are the declared costs of effects. What a bundle costs grows with its messages.
 var latencies = map[string]time.Duration{

@@ -25,12 +25,8 @@ func (h hostSeam) part(lane string, ops []datapath.Op, results []datapath.OpResu
 		done(results)
 		return
 	}
-	class := classOf(ops[0].Key().Kind)
-	k := 1
-	for k < len(ops) && classOf(ops[k].Key().Kind) == class {
-		k++
-	}
-	part, rest := ops[:k], ops[k:]
+	part, rest := datapath.Part(ops)
+	class := classOf(part[0].Key().Kind)
 	n := h.p.node
 	var got []datapath.OpResult
 	next := func() {

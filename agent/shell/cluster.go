@@ -3,10 +3,12 @@ package shell
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -36,11 +38,14 @@ type Cluster struct {
 	handle   func(any)
 	slots    chan struct{}
 	log      klog.Logger
+	// known has the resource versions of the objects that the loop was told of, by kind and key. It is the
+	// queue's goroutine's.
+	known map[string]map[string]uint64
 }
 
 // NewCluster returns a cluster whose events go to handle, on the queue's goroutine.
 func NewCluster(q *Queue, kube kubernetes.Interface, crd clientset.Interface, recorder record.EventRecorder, handle func(any), log klog.Logger) *Cluster {
-	return &Cluster{q: q, kube: kube, crd: crd, recorder: recorder, handle: handle, slots: make(chan struct{}, apiWriters), log: log}
+	return &Cluster{q: q, kube: kube, crd: crd, recorder: recorder, handle: handle, slots: make(chan struct{}, apiWriters), log: log, known: map[string]map[string]uint64{}}
 }
 
 // WatchAgent starts the informers of a node's agent; with byGroup it reads EgressGroups, too.
@@ -119,6 +124,7 @@ func informer[L runtime.Object](client any, kind string, example runtime.Object,
 // is synced.
 func (c *Cluster) run(ctx context.Context, list ...kindInformer) error {
 	for _, i := range list {
+		c.known[i.kind] = map[string]uint64{}
 		reg, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(o any) { c.changed(i.kind, o, false) },
 			UpdateFunc: func(_, o any) { c.changed(i.kind, o, false) },
@@ -152,10 +158,58 @@ func (c *Cluster) changed(kind string, o any, gone bool) {
 		c.log.Error(err, "An object has no key", "kind", kind)
 		return
 	}
+	version := versionOf(obj)
 	if gone {
 		obj = nil
 	}
-	c.q.Post(func() { c.handle(edge.ObjectEvent{Kind: kind, Key: key, Object: obj}) })
+	c.q.Post(func() {
+		if gone {
+			delete(c.known[kind], key)
+		} else {
+			c.known[kind][key] = version
+		}
+		c.handle(edge.ObjectEvent{Kind: kind, Key: key, Object: obj})
+	})
+}
+
+// versionOf returns an object's resource version as a number, as Kubernetes compares them since 1.35; 0 if it
+// is none.
+func versionOf(o runtime.Object) uint64 {
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return 0
+	}
+	v, err := strconv.ParseUint(m.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return v
+}
+
+// Known is how much the loop was told of a kind: how many objects, and the highest resource version of them.
+// Two of them of what is told in order are of the same objects if they are equal: a write raises the version,
+// and what goes lowers the count.
+type Known struct {
+	Objects int    `json:"objects"`
+	Version uint64 `json:"resourceVersion,string"`
+}
+
+// String returns the state for people.
+func (k Known) String() string {
+	return fmt.Sprintf("%d objects up to version %d", k.Objects, k.Version)
+}
+
+// Known returns what the loop was told, by kind. It is called on the queue's goroutine.
+func (c *Cluster) Known() map[string]Known {
+	out := map[string]Known{}
+	for kind, objects := range c.known {
+		k := Known{Objects: len(objects)}
+		for _, v := range objects {
+			k.Version = max(k.Version, v)
+		}
+		out[kind] = k
+	}
+	return out
 }
 
 // do makes a request on a goroutine of its own, at most apiWriters at once, and posts the answer.

@@ -4,12 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"time"
 
 	"towtank/agent/edge"
@@ -55,16 +52,10 @@ type Requests struct {
 
 // ServeRequests listens on the socket. A socket that is left from an earlier process is replaced.
 func ServeRequests(q *Queue, path string, handle func(any)) (*Requests, error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("CNI socket: %w", err)
-	}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("CNI socket: %w", err)
-	}
 	// Who can make calls can rewire every Pod of the node.
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("CNI socket: %w", err), l.Close())
+	l, err := listenUnix(path)
+	if err != nil {
+		return nil, fmt.Errorf("CNI %w", err)
 	}
 	r := &Requests{q: q, handle: handle, path: path}
 	mux := http.NewServeMux()
@@ -126,17 +117,11 @@ func Call(ctx context.Context, socket string, call CNICall) *CNIAnswer {
 	if err != nil {
 		return later(err)
 	}
-	client := &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-		},
-	}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://agent/cni", bytes.NewReader(body))
 	if err != nil {
 		return later(err)
 	}
-	resp, err := client.Do(req)
+	resp, err := overUnix(socket).Do(req)
 	if err != nil {
 		return later(err)
 	}

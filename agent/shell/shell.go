@@ -10,6 +10,8 @@ package shell
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -100,18 +102,29 @@ func (q *Queue) Run(ctx context.Context) {
 	}
 }
 
-// Clock is edge.Clock on real time: timers fire as events of the queue.
-type Clock struct{ Q *Queue }
+// Clock is edge.Clock on real time: timers fire as events of the queue. Its methods are called on the queue's
+// goroutine.
+type Clock struct {
+	q    *Queue
+	work map[*timer]time.Time // work timers that run, and when they are due
+}
+
+// NewClock returns a clock whose timers fire on the queue.
+func NewClock(q *Queue) *Clock { return &Clock{q: q, work: map[*timer]time.Time{}} }
 
 // Now implements edge.Clock.
-func (Clock) Now() time.Time { return time.Now() }
+func (*Clock) Now() time.Time { return time.Now() }
 
 // AfterFunc implements edge.Clock.
-func (c Clock) AfterFunc(d time.Duration, _ edge.TimerClass, f func()) edge.Timer {
-	t := &timer{}
+func (c *Clock) AfterFunc(d time.Duration, class edge.TimerClass, f func()) edge.Timer {
+	t := &timer{c: c}
+	if class == edge.Work {
+		c.work[t] = time.Now().Add(d)
+	}
 	t.t = time.AfterFunc(d, func() {
-		c.Q.Post(func() {
+		c.q.Post(func() {
 			if !t.stopped {
+				delete(c.work, t)
 				f()
 			}
 		})
@@ -119,8 +132,14 @@ func (c Clock) AfterFunc(d time.Duration, _ edge.TimerClass, f func()) edge.Time
 	return t
 }
 
+// Due returns when the work timers that run are due, the next first.
+func (c *Clock) Due() []time.Time {
+	return slices.SortedFunc(maps.Values(c.work), time.Time.Compare)
+}
+
 // timer is stopped by the loop's goroutine, which is also where it fires.
 type timer struct {
+	c       *Clock
 	t       *time.Timer
 	stopped bool
 }
@@ -129,4 +148,5 @@ type timer struct {
 func (t *timer) Stop() {
 	t.stopped = true
 	t.t.Stop()
+	delete(t.c.work, t)
 }

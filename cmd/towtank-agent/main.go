@@ -31,6 +31,7 @@ import (
 type flags struct {
 	node, settings, kubeconfig  string
 	runDir, bridge, socket      string
+	statusSocket                string
 	stateDir, addressDir, keyIn string
 	gossipPort                  uint16
 }
@@ -62,10 +63,13 @@ func command() *cobra.Command {
 	p.StringVar(&f.runDir, "ovs-run-dir", "/run/openvswitch", "directory of Open vSwitch's sockets")
 	p.StringVar(&f.bridge, "bridge", "br-int", "bridge of the Pods")
 	p.StringVar(&f.socket, "cni-socket", shell.DefaultSocket, "socket that the CNI plugin calls")
+	p.StringVar(&f.statusSocket, "status-socket", shell.DefaultStatusSocket, "socket on which the agent answers questions (towtank-agent status); empty: none")
 	p.StringVar(&f.stateDir, "state-dir", "/run/towtank", "directory for what is of no use after a boot")
 	p.StringVar(&f.addressDir, "address-dir", "/var/lib/towtank/addresses", "directory of the addresses given to Pods")
 	p.StringVar(&f.keyIn, "gossip-key", "", "file with the key of the membership: 16, 24 or 32 bytes; none: not encrypted")
 	p.Uint16Var(&f.gossipPort, "gossip-port", 10351, "TCP and UDP port of the membership, on the node's InternalIP")
+	c.AddCommand(inspections()...)
+	c.CompletionOptions.DisableDefaultCmd = true
 	return c
 }
 
@@ -93,6 +97,7 @@ func run(ctx context.Context, f flags) error {
 	if err != nil {
 		return fmt.Errorf("API server: %w", err)
 	}
+	rest.QPS, rest.Burst = 50, 100 // as a kubelet's: client-go's defaults would make statuses of many Egresses wait
 	kube, err := kubernetes.NewForConfig(rest)
 	if err != nil {
 		return fmt.Errorf("API server: %w", err)
@@ -110,7 +115,7 @@ func run(ctx context.Context, f flags) error {
 	log := klog.Background()
 	return daemon.Run(ctx, daemon.Options{
 		Node: f.node, Settings: settings, Bridge: f.bridge, Database: filepath.Join(f.runDir, "db.sock"),
-		OpenFlow: filepath.Join(f.runDir, f.bridge+".mgmt"), Control: filepath.Join(f.runDir, "ovs-vswitchd.pid"), Socket: f.socket, StateDir: f.stateDir, AddressDir: f.addressDir,
+		OpenFlow: filepath.Join(f.runDir, f.bridge+".mgmt"), Control: filepath.Join(f.runDir, "ovs-vswitchd.pid"), Socket: f.socket, StatusSocket: f.statusSocket, StateDir: f.stateDir, AddressDir: f.addressDir,
 		GossipPort: f.gossipPort, GossipKey: key, Kube: kube, CRD: crd,
 		Recorder: events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "towtank-agent", Host: f.node}), Log: log,
 		Ready: func() { log.Info("Ready for calls", "node", f.node, "socket", f.socket) },

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
+	"towtank/agent/shell"
 	"towtank/e2e/apiserver"
 	"towtank/sim/kube"
 )
@@ -247,14 +248,14 @@ spec: {nodeName: n2, containers: [{name: c, image: c}]}
 	}
 	defer w.Stop()
 	expect(t, w, "ADDED mine")
-	wanted := s.Wanted("n1")[kube.KindPod]
+	wanted := s.Wanted("n1")["Pod"]
 	if wanted.Objects != 1 {
 		t.Errorf("wanted: %v", wanted)
 	}
 	if got := s.Behind("n1", nil); len(got) != 1 || !strings.HasPrefix(got[0], "Pod: it has applied 0 objects") {
 		t.Errorf("behind: %v", got)
 	}
-	applied := map[kube.Kind]apiserver.State{kube.KindPod: wanted}
+	applied := map[string]shell.Known{"Pod": wanted}
 	if got := s.Behind("n1", applied); got != nil {
 		t.Errorf("behind: %v", got)
 	}

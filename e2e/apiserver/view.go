@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"towtank/agent/shell"
 	"towtank/sim/kube"
 )
 
@@ -31,37 +32,24 @@ func (v *view) saw(sel kube.Selection, version uint64) {
 
 func (v *view) watching(sel kube.Selection) { v.selection, v.watched = sel, true }
 
-// State is how much of a kind somebody knows: how many objects, and the highest resource version of them.
-// Two states of what is told in order are of the same objects if they are equal: a write raises the version,
-// and what goes lowers the count.
-type State struct {
-	Objects int    `json:"objects"`
-	Version uint64 `json:"resourceVersion,string"`
-}
-
-// String returns the state for people.
-func (s State) String() string {
-	return fmt.Sprintf("%d objects up to version %d", s.Objects, s.Version)
-}
-
 // Wanted returns, for each kind that a client watches, what it knows once it was told everything that its
 // selectors take.
-func (s *Server) Wanted(client string) map[kube.Kind]State {
+func (s *Server) Wanted(client string) map[string]shell.Known {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := map[kube.Kind]State{}
+	out := map[string]shell.Known{}
 	for k, v := range s.client(client).views {
 		if !v.watched {
 			continue
 		}
-		var st State
+		var st shell.Known
 		for _, o := range s.histories[k].now {
 			if takes(v.selection, o) {
 				st.Objects++
 				st.Version = max(st.Version, versionOf(o))
 			}
 		}
-		out[k] = st
+		out[string(k)] = st
 	}
 	return out
 }
@@ -79,17 +67,18 @@ func (s *Server) Delivered(client string) map[kube.Kind]uint64 {
 }
 
 // Behind returns what a client has not applied yet of what was written, one line for each kind, sorted: nil
-// if it has applied everything. applied is what the client says of itself (an agent by its local API). Kinds
+// if it has applied everything. applied is what the
+// client says of itself (an agent: shell.Report.Kinds). Kinds
 // whose watches are held or closed do not count, and none does while the client is cut off: what it cannot
 // hear it need not know.
-func (s *Server) Behind(client string, applied map[kube.Kind]State) []string {
+func (s *Server) Behind(client string, applied map[string]shell.Known) []string {
 	if !s.Reachable(client) {
 		return nil
 	}
 	wanted := s.Wanted(client)
 	var out []string
 	for _, k := range slices.Sorted(maps.Keys(wanted)) {
-		if got := applied[k]; got != wanted[k] && !s.gated(client, k) {
+		if got := applied[k]; got != wanted[k] && !s.gated(client, kube.Kind(k)) {
 			out = append(out, fmt.Sprintf("%s: it has applied %s, written are %s", k, got, wanted[k]))
 		}
 	}

@@ -45,8 +45,9 @@ type Options struct {
 	Netns string
 	// Bridge exists already. Database, OpenFlow and Control are paths of sockets, see ovs.Config.
 	Bridge, Database, OpenFlow, Control string
-	// Socket is where the CNI plugin calls.
-	Socket string
+	// Socket is where the CNI plugin calls. StatusSocket is where the agent answers questions about itself
+	// (shell.Inspector); "": nowhere.
+	Socket, StatusSocket string
 	// StateDir is below /run: its contents are of no use after a boot. AddressDir outlives boots.
 	StateDir, AddressDir string
 	// GossipPort of the membership; 0: none, this node alone is alive.
@@ -78,7 +79,8 @@ func Run(ctx context.Context, o Options) error {
 	handle := func(ev any) { loop.Handle(ev) } // runs on the queue, which starts when the loop is there
 	q.Post(func() { loop.Start() })
 
-	sw, err := connect(ctx, o, q, handle)
+	refuser := &refuser{log: o.Log}
+	sw, err := connect(ctx, o, q, handle, refuser)
 	if err != nil {
 		return ifRunning(ctx, err)
 	}
@@ -104,9 +106,10 @@ func Run(ctx context.Context, o Options) error {
 	}
 	defer leave()
 	cluster := shell.NewCluster(q, o.Kube, o.CRD, o.Recorder, handle, o.Log)
+	journal, clock := shell.NewJournal(func(unit string) []string { return loop.About(unit) }), shell.NewClock(q)
 	loop, err = agent.New(cfg, agent.Seams{
-		Switch: sw, Host: kernel, Cluster: cluster, IPAM: shell.NewIPAM(q, o.AddressDir, cfg.PodCIDRs), Members: members,
-		Clock: shell.Clock{Q: q}, Post: q.Post, Log: o.Log,
+		Switch: journal.Switch(sw), Host: journal.Host(kernel), Cluster: journal.Cluster(cluster), IPAM: journal.IPAM(shell.NewIPAM(q, o.AddressDir, cfg.PodCIDRs)),
+		Members: members, Clock: clock, Post: q.Post, Log: o.Log,
 	})
 	if err != nil {
 		return err
@@ -114,9 +117,19 @@ func Run(ctx context.Context, o Options) error {
 	if err := cluster.WatchAgent(ctx, o.Node, cfg.ByGroup()); err != nil {
 		return err
 	}
-	requests, err := shell.ServeRequests(q, o.Socket, handle)
+	requests, err := shell.ServeRequests(q, o.Socket, func(ev any) {
+		if req, ok := ev.(*edge.CNIRequest); ok {
+			journal.Call(req)
+		}
+		handle(ev)
+	})
 	if err != nil {
 		return err
+	}
+	inspector := &shell.Inspector{Node: o.Node, Queue: q, Loop: loop, Cluster: cluster, Clock: clock, Journal: journal, Refused: refuser.refused.Load}
+	closeInspector, err := inspect(o, inspector)
+	if err != nil {
+		return errors.Join(err, requests.Close())
 	}
 	go func() {
 		select {
@@ -133,7 +146,15 @@ func Run(ctx context.Context, o Options) error {
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		err = cause
 	}
-	return errors.Join(err, requests.Close())
+	return errors.Join(err, requests.Close(), closeInspector())
+}
+
+// inspect answers questions about the agent on the sockets that the options name.
+func inspect(o Options, i *shell.Inspector) (closeAll func() error, err error) {
+	if o.StatusSocket == "" {
+		return func() error { return nil }, nil
+	}
+	return shell.ServeLocal(o.StatusSocket, i.Handler())
 }
 
 // ifRunning returns nil if the context ended: then an error is only how that shows.
@@ -155,8 +176,7 @@ func wait(ctx context.Context) bool {
 }
 
 // connect connects to Open vSwitch, as soon as it is there.
-func connect(ctx context.Context, o Options, q *shell.Queue, handle func(any)) (*ovs.Switch, error) {
-	r := &refuser{log: o.Log}
+func connect(ctx context.Context, o Options, q *shell.Queue, handle func(any), r *refuser) (*ovs.Switch, error) {
 	for {
 		sw, err := ovs.Connect(ovs.Config{
 			Bridge: o.Bridge, Database: o.Database, OpenFlow: o.OpenFlow, Control: o.Control, Post: q.Post,
@@ -178,8 +198,9 @@ func connect(ctx context.Context, o Options, q *shell.Queue, handle func(any)) (
 // refuser answers packets that the pipeline wants refused. It does not enter the loop: a flood of them delays
 // nobody else.
 type refuser struct {
-	sw  atomic.Pointer[ovs.Switch] // nil until the connection stands
-	log klog.Logger
+	sw      atomic.Pointer[ovs.Switch] // nil until the connection stands
+	log     klog.Logger
+	refused atomic.Uint64 // how many packets were answered
 }
 
 func (r *refuser) packetIn(in *openflow.PacketIn) {
@@ -194,7 +215,9 @@ func (r *refuser) packetIn(in *openflow.PacketIn) {
 	port := uint32(in.Get(openflow.InPort).Lo)
 	if err := sw.PacketOut(port, []openflow.Action{openflow.OutputInPort()}, frame); err != nil {
 		r.log.Error(err, "A connection was not refused", "port", port)
+		return
 	}
+	r.refused.Add(1)
 }
 
 // membership joins the others; leave tells them that this node goes.

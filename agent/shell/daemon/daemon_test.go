@@ -221,7 +221,7 @@ func TestPodsOnRealOVS(t *testing.T) {
 	dir := t.TempDir()
 	options := daemon.Options{
 		Node: "n1", Settings: &daemon.Settings{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}}, Netns: name, Bridge: "br-int",
-		Database: server.Database(), OpenFlow: server.OpenFlow("br-int"), Control: server.Control(), Socket: filepath.Join(dir, "cni.sock"),
+		Database: server.Database(), OpenFlow: server.OpenFlow("br-int"), Control: server.Control(), Socket: filepath.Join(dir, "cni.sock"), StatusSocket: filepath.Join(dir, "agent.sock"),
 		StateDir: filepath.Join(dir, "run"), AddressDir: filepath.Join(dir, "addresses"),
 		Kube: mine, CRD: crd, Recorder: record.NewFakeRecorder(1000), Log: klog.Background(),
 	}
@@ -256,12 +256,21 @@ func TestPodsOnRealOVS(t *testing.T) {
 	running := pods["client"].eventually(t, "10.96.0.10:80", "web "+ips["client"])
 	defer func() { _ = running.Close() }()
 	echo(t, running, "before the restart")
+	report := settled(t, options.StatusSocket, api)
+	if w := report.Writes; w["switch"] == 0 || w["host"] == 0 || report.Kinds["Pod"].Objects != 2 {
+		t.Errorf("a report after two Pods: %+v", report)
+	}
 
 	// An agent that ends and starts again takes over what is there; connections do not notice.
 	stop()
 	echo(t, running, "without an agent")
 	stop = start(t, options)
 	echo(t, running, "after the restart")
+	var written shell.WriteList
+	settled(t, options.StatusSocket, api)
+	if err := shell.Ask(t.Context(), options.StatusSocket, "/writes?after=0", &written); err != nil || len(written.Writes) > 0 || !written.Complete {
+		t.Errorf("an agent that starts where everything is there writes: %+v, %v", written, err)
+	}
 	pods["web"].eventually(t, "10.96.0.10:80", "web "+hairpin).Close()
 	if a := call(options.Socket, "CHECK", pods["web"], "web", added["web"]); a.Code != 0 {
 		t.Errorf("CHECK: %+v", a)
@@ -295,6 +304,25 @@ func TestPodsOnRealOVS(t *testing.T) {
 
 // hairpin is where a Pod's connection to itself by its Service comes from.
 const hairpin = "169.254.0.253"
+
+// settled waits until the agent has done everything that was written to the API, and returns what it says
+// then.
+func settled(t *testing.T, socket string, api *apiserver.Server) shell.Report {
+	t.Helper()
+	var r shell.Report
+	for end := time.Now().Add(15 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if err := shell.Ask(t.Context(), socket, "/status", &r); err != nil {
+			t.Fatal(err)
+		}
+		behind := api.Behind("n1", r.Kinds)
+		if r.Settled && len(behind) == 0 {
+			return r
+		}
+		if time.Now().After(end) {
+			t.Fatalf("not settled after 15 s: %+v, behind: %v", r, behind)
+		}
+	}
+}
 
 // kubernetesAPI serves the simulated Kubernetes on loopback.
 func kubernetesAPI(t *testing.T) (api *apiserver.Server, url string) {
