@@ -21,7 +21,7 @@ seeds:
 
 # The packages in which goroutines meet.
 race:
-	$(GO) test -race ./cmd/... ./agent/shell/... ./sim/kube/clients ./sim/fabric ./scenarios/spec ./datapath/...
+	$(GO) test -race ./cmd/... ./agent/shell/... ./e2e/apiserver ./sim/kube/clients ./sim/fabric ./scenarios/spec ./datapath/...
 
 # The model of the switch and Open vSwitch's code on random pipelines and packets; PIPELINES of 100 packets from SEED on.
 PIPELINES ?= 2000

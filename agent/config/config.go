@@ -57,7 +57,7 @@ func (c *Config) Defaults() {
 		c.LoadBalancerMode = "nat"
 	}
 	if c.Membership == "" {
-		c.Membership = "local"
+		c.Membership = MembershipLocal
 	}
 	if c.Uplink == "" {
 		c.Uplink = "eth0"
@@ -84,8 +84,14 @@ func (c *Config) EgressKinds() []string {
 	return kinds
 }
 
+// Who finds out which Pods an Egress applies to.
+const (
+	MembershipLocal  = "local"       // each node
+	MembershipGroups = "egressgroup" // the controller
+)
+
 // ByGroup reports whether the Pods of an Egress are those of its EgressGroup, and not those that its selectors pick.
-func (c *Config) ByGroup() bool { return c.Membership == "egressgroup" }
+func (c *Config) ByGroup() bool { return c.Membership == MembershipGroups }
 
 // Validate names the first field that has a value which is not allowed.
 func (c *Config) Validate() error {
@@ -101,7 +107,7 @@ func (c *Config) Validate() error {
 	if c.LoadBalancerMode != "nat" && c.LoadBalancerMode != "dsr" {
 		return fmt.Errorf("config: loadBalancerMode %q: allowed are nat, dsr", c.LoadBalancerMode)
 	}
-	if c.Membership != "local" && c.Membership != "egressgroup" {
+	if c.Membership != MembershipLocal && c.Membership != MembershipGroups {
 		return fmt.Errorf("config: membership %q: allowed are local, egressgroup", c.Membership)
 	}
 	if c.MaxEgressIPsPerNode < 0 || c.MaxEgressIPsPerNode > 255 {

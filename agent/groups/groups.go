@@ -83,6 +83,26 @@ func (c *Controller) Handle(ev any) {
 	c.wake()
 }
 
+// Ready reports whether everything that there was at the start is known.
+func (c *Controller) Ready() bool {
+	return !slices.ContainsFunc(Kinds, func(k string) bool { return !c.synced[k] })
+}
+
+// Writing returns the Egresses whose group is to be looked at or is being written, sorted, as group/NAME.
+func (c *Controller) Writing() []string {
+	var out []string
+	for _, names := range []map[string]bool{c.due, c.flight} {
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			out = append(out, "group/"+name)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// Idle reports whether there is nothing left to do for what was heard.
+func (c *Controller) Idle() bool { return c.Ready() && !c.posted && len(c.due)+len(c.flight) == 0 }
+
 func (c *Controller) object(e edge.ObjectEvent) {
 	switch e.Kind {
 	case edge.KindEgress:
@@ -179,7 +199,7 @@ func (c *Controller) wake() {
 	c.posted = true
 	c.s.Post(func() {
 		c.posted = false
-		if !c.stopped && !slices.ContainsFunc(Kinds, func(k string) bool { return !c.synced[k] }) {
+		if !c.stopped && c.Ready() {
 			c.turn()
 		}
 	})

@@ -92,6 +92,26 @@ func (c *Controller) Handle(ev any) {
 	c.wake()
 }
 
+// Ready reports whether all Egresses and pools that there were at the start are known.
+func (c *Controller) Ready() bool {
+	return c.synced[edge.KindEgress] && c.synced[edge.KindExternalIPPool]
+}
+
+// Writing returns the objects for which a write is under way or waits to be tried again, sorted, as
+// egress/NAME and pool/NAME.
+func (c *Controller) Writing() []string {
+	var out []string
+	for _, key := range slices.Sorted(maps.Keys(c.writes)) {
+		if c.writes[key].flight {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
+// Idle reports whether there is nothing left to do for what was heard.
+func (c *Controller) Idle() bool { return c.Ready() && !c.posted && len(c.Writing()) == 0 }
+
 func (c *Controller) wake() {
 	if c.posted || c.stopped {
 		return
@@ -99,7 +119,7 @@ func (c *Controller) wake() {
 	c.posted = true
 	c.s.Post(func() {
 		c.posted = false
-		if !c.stopped && c.synced[edge.KindEgress] && c.synced[edge.KindExternalIPPool] {
+		if !c.stopped && c.Ready() {
 			c.turn()
 		}
 	})

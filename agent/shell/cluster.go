@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,6 +42,7 @@ type Cluster struct {
 	// known has the resource versions of the objects that the loop was told of, by kind and key. It is the
 	// queue's goroutine's.
 	known map[string]map[string]uint64
+	calls sync.WaitGroup
 }
 
 // NewCluster returns a cluster whose events go to handle, on the queue's goroutine.
@@ -124,7 +126,6 @@ func informer[L runtime.Object](client any, kind string, example runtime.Object,
 // is synced.
 func (c *Cluster) run(ctx context.Context, list ...kindInformer) error {
 	for _, i := range list {
-		c.known[i.kind] = map[string]uint64{}
 		reg, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(o any) { c.changed(i.kind, o, false) },
 			UpdateFunc: func(_, o any) { c.changed(i.kind, o, false) },
@@ -136,7 +137,10 @@ func (c *Cluster) run(ctx context.Context, list ...kindInformer) error {
 		go i.RunWithContext(ctx)
 		go func() {
 			if cache.WaitForCacheSync(ctx.Done(), reg.HasSynced) {
-				c.q.Post(func() { c.handle(edge.SyncedEvent{Kind: i.kind}) })
+				c.q.Post(func() {
+					c.knownOf(i.kind)
+					c.handle(edge.SyncedEvent{Kind: i.kind})
+				})
 			}
 		}()
 	}
@@ -164,12 +168,19 @@ func (c *Cluster) changed(kind string, o any, gone bool) {
 	}
 	c.q.Post(func() {
 		if gone {
-			delete(c.known[kind], key)
+			delete(c.knownOf(kind), key)
 		} else {
-			c.known[kind][key] = version
+			c.knownOf(kind)[key] = version
 		}
 		c.handle(edge.ObjectEvent{Kind: kind, Key: key, Object: obj})
 	})
+}
+
+func (c *Cluster) knownOf(kind string) map[string]uint64 {
+	if c.known[kind] == nil {
+		c.known[kind] = map[string]uint64{}
+	}
+	return c.known[kind]
 }
 
 // versionOf returns an object's resource version as a number, as Kubernetes compares them since 1.35; 0 if it
@@ -214,15 +225,18 @@ func (c *Cluster) Known() map[string]Known {
 
 // do makes a request on a goroutine of its own, at most apiWriters at once, and posts the answer.
 func (c *Cluster) do(call func(ctx context.Context) (runtime.Object, error), done func(runtime.Object, error)) {
-	go func() {
+	c.calls.Go(func() {
 		c.slots <- struct{}{}
 		defer func() { <-c.slots }()
 		ctx, cancel := context.WithTimeout(context.Background(), apiTimeout)
 		defer cancel()
 		o, err := call(ctx)
 		c.q.Post(func() { done(o, err) })
-	}()
+	})
 }
+
+// Wait waits until no request is under way, for a loop that has ended.
+func (c *Cluster) Wait() { c.calls.Wait() }
 
 // UpdateStatus implements edge.Cluster.
 func (c *Cluster) UpdateStatus(obj runtime.Object, done func(runtime.Object, error)) {

@@ -26,7 +26,7 @@ const (
 // The classes of writes that no object of a node is behind.
 const (
 	ClassIPAM      datapath.Class = "ipam"
-	ClassAPIStatus datapath.Class = "api-status" // statuses, and Egresses that get their address
+	ClassAPIStatus datapath.Class = "api-status" // statuses, addresses of Egresses, groups
 	ClassAPIGet    datapath.Class = "api-get"
 	ClassRecord    datapath.Class = "record" // Events
 )
@@ -244,6 +244,12 @@ func (c journalCluster) Update(o runtime.Object, done func(runtime.Object, error
 	c.Cluster.Update(o, c.j.request(kindOf(o), "update", done))
 }
 
+// Create implements edge.Cluster.
+func (c journalCluster) Create(o runtime.Object, done func(runtime.Object, error)) {
+	c.j.write(SeamAPI, ClassAPIStatus, objectUnits(o))
+	c.Cluster.Create(o, c.j.request(kindOf(o), "create", done))
+}
+
 // Get implements edge.Cluster.
 func (c journalCluster) Get(kind, namespace, name string, done func(runtime.Object, error)) {
 	c.Cluster.Get(kind, namespace, name, c.j.request(kind, "get", done))
@@ -318,6 +324,8 @@ func kindOf(o runtime.Object) string {
 		return edge.KindEgress
 	case *v1beta1.ExternalIPPool:
 		return edge.KindExternalIPPool
+	case *v1beta1.EgressGroup:
+		return edge.KindEgressGroup
 	}
 	return "other"
 }

@@ -25,7 +25,7 @@ const DefaultStatusSocket = "/run/towtank/agent.sock"
 
 // Report is what an agent says of itself: GET /status.
 type Report struct {
-	Node string `json:"node"`
+	Node string `json:"node,omitempty"`
 	agent.Status
 	// Settled: idle, and no call or request is open. Together with Kinds it says that the agent has done
 	// everything that it was told.
@@ -69,15 +69,23 @@ type WriteList struct {
 	Writes   []Write `json:"writes"`
 }
 
-// Inspector answers questions about an agent. Each is answered by the loop, between two events.
+// Subject is a state machine that questions are about: an agent's loop, or the pool allocation.
+type Subject interface {
+	Status() agent.Status
+	// Ready is what the readiness probe answers.
+	Ready() bool
+}
+
+// Inspector answers questions about an agent or the pool allocation. Each is answered by the state machine
+// itself, between two events.
 type Inspector struct {
-	Node    string
+	Node    string // of an agent
 	Queue   *Queue
-	Loop    *agent.Loop
+	Subject Subject
 	Cluster *Cluster
 	Clock   *Clock
 	Journal *Journal
-	// Refused returns how many packets were answered for the pipeline.
+	// Refused returns how many packets were answered for the pipeline; nil: none.
 	Refused func() uint64
 }
 
@@ -101,8 +109,11 @@ func (i *Inspector) ask(ctx context.Context, f func()) error {
 func (i *Inspector) Report(ctx context.Context) (r Report, err error) {
 	err = i.ask(ctx, func() {
 		r = Report{
-			Node: i.Node, Status: i.Loop.Status(), Kinds: i.Cluster.Known(), Calls: i.Journal.openCalls, Requests: i.Journal.openRequests,
-			Due: i.Clock.Due(), Writes: i.Journal.Writes(), LastWrite: i.Journal.number, Refused: i.Refused(),
+			Node: i.Node, Status: i.Subject.Status(), Kinds: i.Cluster.Known(), Calls: i.Journal.openCalls, Requests: i.Journal.openRequests,
+			Due: i.Clock.Due(), Writes: i.Journal.Writes(), LastWrite: i.Journal.number,
+		}
+		if i.Refused != nil {
+			r.Refused = i.Refused()
 		}
 		r.Settled = r.Idle && r.Calls == 0 && r.Requests == 0
 	})
@@ -111,16 +122,16 @@ func (i *Inspector) Report(ctx context.Context) (r Report, err error) {
 
 // Ready reports whether the agent has read its node and heard every source.
 func (i *Inspector) Ready(ctx context.Context) (ready bool, err error) {
-	err = i.ask(ctx, func() { ready = i.Loop.Ready() })
+	err = i.ask(ctx, func() { ready = i.Subject.Ready() })
 	return ready, err
 }
 
-// Store answers what each unit wants.
-func (i *Inspector) Store(ctx context.Context) (out []Unit, err error) {
+// store answers what each unit of an agent wants.
+func (i *Inspector) store(ctx context.Context, loop *agent.Loop) (out []Unit, err error) {
 	err = i.ask(ctx, func() {
-		st := i.Loop.Env().Store
+		st := loop.Env().Store
 		for _, name := range st.Units() {
-			u := Unit{Name: name, About: i.Loop.About(name), Objects: []UnitObject{}}
+			u := Unit{Name: name, About: loop.About(name), Objects: []UnitObject{}}
 			for _, o := range st.Objects(name) {
 				known := st.Known(o.Key())
 				u.Objects = append(u.Objects, UnitObject{Kind: o.Key().Kind, Text: o.String(), Known: known != nil && datapath.Equal(known, o)})
@@ -134,17 +145,13 @@ func (i *Inspector) Store(ctx context.Context) (out []Unit, err error) {
 	return out, err
 }
 
-// Handler answers GET /status, /store, /writes?after=NUMBER, /healthz and /readyz, in JSON but for the last two,
+// Handler answers GET /status and /writes?after=NUMBER in JSON, /healthz and /readyz; of an agent also /store,
 // and POST /audit, which has the node read and repaired now.
 func (i *Inspector) Handler() http.Handler {
 	mux := http.NewServeMux()
 	i.Probes(mux)
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
 		v, err := i.Report(r.Context())
-		reply(w, v, err)
-	})
-	mux.HandleFunc("GET /store", func(w http.ResponseWriter, r *http.Request) {
-		v, err := i.Store(r.Context())
 		reply(w, v, err)
 	})
 	mux.HandleFunc("GET /writes", func(w http.ResponseWriter, r *http.Request) {
@@ -157,12 +164,23 @@ func (i *Inspector) Handler() http.Handler {
 		err = i.ask(r.Context(), func() { list.Writes, list.Complete = i.Journal.After(after) })
 		reply(w, list, err)
 	})
+	if loop, ok := i.Subject.(*agent.Loop); ok {
+		i.ofLoop(mux, loop)
+	}
+	return mux
+}
+
+// ofLoop adds what only an agent answers.
+func (i *Inspector) ofLoop(mux *http.ServeMux, loop *agent.Loop) {
+	mux.HandleFunc("GET /store", func(w http.ResponseWriter, r *http.Request) {
+		v, err := i.store(r.Context(), loop)
+		reply(w, v, err)
+	})
 	mux.HandleFunc("POST /audit", func(w http.ResponseWriter, r *http.Request) {
-		if err := i.ask(r.Context(), i.Loop.Audit); err != nil {
+		if err := i.ask(r.Context(), loop.Audit); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		}
 	})
-	return mux
 }
 
 // Probes adds /healthz (the loop answers) and /readyz (it has also heard every source) to a mux.
@@ -174,7 +192,7 @@ func (i *Inspector) Probes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		ready, err := i.Ready(r.Context())
 		if err == nil && !ready {
-			err = errors.New("the node was not read yet, or not every source was heard")
+			err = errors.New("not every source was heard yet")
 		}
 		probe(w, err)
 	})

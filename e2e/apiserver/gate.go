@@ -46,21 +46,15 @@ func (g *gate) passed(n int) {
 	}
 }
 
-// controllerKinds are what the pool allocation watches.
-var controllerKinds = []kube.Kind{kube.KindEgress, kube.KindExternalIPPool}
-
 // Watch holds, closes or releases watches of a client, as sim.World.Watch does: hold then release delivers
 // late and in order, count more writes of each kind and the rest stays held if count is positive; close then
-// release never delivers what was written between, the client lists again. No kinds: all that an agent (or
-// the controller) watches. Lists and watches that the client begins meanwhile wait too.
+// release never delivers what was written between, the client lists again. No kinds: all that an agent or
+// the controller watches. Lists and watches that the client begins meanwhile wait too.
 func (s *Server) Watch(client, op string, kinds []kube.Kind, count int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(kinds) == 0 {
 		kinds = sim.Kinds()
-		if client == sim.ControllerName {
-			kinds = controllerKinds
-		}
 	}
 	if !slices.Contains([]string{"hold", "close", "release"}, op) {
 		return fmt.Errorf("watch %s: found %q, allowed: hold, close, release", client, op)

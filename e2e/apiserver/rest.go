@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"towtank/agent/apis/crd/v1beta1"
 	"towtank/sim"
 	"towtank/sim/kube"
 )
@@ -119,7 +120,7 @@ func (s *Server) update(r *request, body []byte) (runtime.Object, error) {
 // custom reports whether the resource is one of a CustomResourceDefinition: those are updated only by who
 // says which version.
 func (r *request) custom() bool {
-	return r.kind == kube.KindEgress || r.kind == kube.KindExternalIPPool
+	return r.version.Group == v1beta1.GroupName
 }
 
 func (s *Server) patch(r *request, body []byte) (runtime.Object, error) {
@@ -171,7 +172,7 @@ func (r *request) class() string {
 	switch {
 	case r.kind == "" && r.verb != "get":
 		return sim.EffectRecord
-	case r.custom() && (r.verb == "update" || r.verb == "patch"):
+	case r.custom() && (r.verb == "create" || r.verb == "update" || r.verb == "patch"):
 		return sim.EffectAPIStatus
 	case r.verb == "get" && (r.custom() || r.kind == kube.KindPod || r.kind == kube.KindNamespace):
 		return sim.EffectAPIGet

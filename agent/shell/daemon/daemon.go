@@ -126,7 +126,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	inspector := &shell.Inspector{Node: o.Node, Queue: q, Loop: loop, Cluster: cluster, Clock: clock, Journal: journal, Refused: refuser.refused.Load}
+	inspector := &shell.Inspector{Node: o.Node, Queue: q, Subject: loop, Cluster: cluster, Clock: clock, Journal: journal, Refused: refuser.refused.Load}
 	closeInspector, err := inspect(o, inspector)
 	if err != nil {
 		return errors.Join(err, requests.Close())

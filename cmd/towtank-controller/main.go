@@ -1,0 +1,105 @@
+// Command towtank-controller gives Egresses their addresses from ExternalIPPools, as a Deployment runs it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"towtank/agent/apis/crd/v1beta1"
+	"towtank/agent/apis/crd/v1beta1/clientset"
+	"towtank/agent/config"
+	"towtank/agent/shell/controller"
+)
+
+// flags are what the command line says.
+type flags struct {
+	kubeconfig, namespace, socket string
+	elect                         bool
+	membership                    string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "towtank-controller:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	var f flags
+	c := &cobra.Command{
+		Use:   "towtank-controller",
+		Short: "Give Egresses their addresses from ExternalIPPools",
+		Long: "Give Egresses their addresses from ExternalIPPools. Several may run: one leads, the others wait. One that does not\n" +
+			"lead any more ends with exit status 1, to be started anew.",
+		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		RunE: func(c *cobra.Command, _ []string) error { return run(c.Context(), f) },
+	}
+	p := c.Flags()
+	p.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file; none: the Pod's service account")
+	p.BoolVar(&f.elect, "leader-elect", true, "do nothing until this controller holds the Lease")
+	p.StringVar(&f.namespace, "leader-elect-namespace", namespace(), "Namespace of the Lease; by default $POD_NAMESPACE")
+	p.StringVar(&f.membership, "membership", config.MembershipLocal, "who finds the Pods of an Egress, as in the agents' settings: local or egressgroup (this controller)")
+	p.StringVar(&f.socket, "status-socket", "", "socket on which it answers questions (as towtank-agent status asks); none: nowhere")
+	return c
+}
+
+func namespace() string {
+	if ns := os.Getenv("POD_NAMESPACE"); ns != "" {
+		return ns
+	}
+	return "kube-system"
+}
+
+func run(ctx context.Context, f flags) error {
+	if f.elect && f.namespace == "" {
+		return errors.New("--leader-elect-namespace: no name")
+	}
+	if f.membership != config.MembershipLocal && f.membership != config.MembershipGroups {
+		return fmt.Errorf("--membership: found %q, allowed: %s, %s", f.membership, config.MembershipLocal, config.MembershipGroups)
+	}
+	rest, err := clientcmd.BuildConfigFromFlags("", f.kubeconfig)
+	if err != nil {
+		return fmt.Errorf("API server: %w", err)
+	}
+	rest.QPS, rest.Burst = 50, 100 // client-go's defaults would make a large pool wait
+	kube, err := kubernetes.NewForConfig(rest)
+	if err != nil {
+		return fmt.Errorf("API server: %w", err)
+	}
+	crd, err := clientset.NewForConfig(rest)
+	if err != nil {
+		return fmt.Errorf("API server: %w", err)
+	}
+	if err := v1beta1.AddToScheme(scheme.Scheme); err != nil {
+		return err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("name of this machine: %w", err)
+	}
+	events := record.NewBroadcaster()
+	defer events.Shutdown()
+	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: kube.CoreV1().Events("")})
+	return controller.Run(ctx, controller.Options{
+		Kube: kube, CRD: crd, Recorder: events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "towtank-controller", Host: host}), Log: klog.Background(),
+		Groups: f.membership == config.MembershipGroups, Elect: f.elect, Identity: host + "_" + uuid.NewString(), Namespace: f.namespace, StatusSocket: f.socket,
+	})
+}

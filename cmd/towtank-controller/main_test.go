@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"towtank/agent/apis/crd/v1beta1"
+	"towtank/e2e/apiserver"
+	"towtank/sim"
+	"towtank/sim/kube"
+)
+
+const objects = `
+apiVersion: crd.antrea.io/v1beta1
+kind: ExternalIPPool
+metadata: {name: pool}
+spec: {ipRanges: [{start: 172.18.0.50, end: 172.18.0.52}], nodeSelector: {}}
+---
+apiVersion: crd.antrea.io/v1beta1
+kind: Egress
+metadata: {name: a}
+spec: {appliedTo: {podSelector: {}}, externalIPPool: pool}
+`
+
+// The program as a Deployment runs it, from its command line to the address of an Egress, with a Lease.
+func TestProgram(t *testing.T) {
+	s, err := apiserver.New(apiserver.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	defer func() {
+		if err := errors.Join(s.Close(), <-served); err != nil {
+			t.Error(err)
+		}
+	}()
+	s.Do(func(c *kube.Cluster) { _, err = c.Apply([]byte(objects), "objects.yaml") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(t.TempDir(), "config")
+	if err := s.WriteKubeconfig(config, sim.ControllerName, "https://"+l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		c := command()
+		c.SetArgs([]string{"--kubeconfig", config, "--leader-elect-namespace", "kube-system"})
+		ended <- c.ExecuteContext(ctx)
+	}()
+	var ip string
+	for end := time.Now().Add(15 * time.Second); ip == "" && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		s.Do(func(c *kube.Cluster) {
+			if o, err := c.Get(kube.KindEgress, "", "a"); err == nil {
+				ip = o.(*v1beta1.Egress).Spec.EgressIP
+			}
+		})
+	}
+	if ip != "172.18.0.50" {
+		t.Errorf("the Egress has %q", ip)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// What is wrong on the command line is named.
+func TestBadFlags(t *testing.T) {
+	for want, args := range map[string][]string{
+		"allowed: local, egressgroup": {"--membership", "remote"},
+		"--leader-elect-namespace":    {"--leader-elect-namespace", ""},
+		"unknown command":             {"now"},
+		"API server":                  {"--kubeconfig", "/nowhere"},
+	} {
+		c := command()
+		c.SetArgs(args)
+		if err := c.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", args, err, want)
+		}
+	}
+}
