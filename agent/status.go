@@ -48,6 +48,9 @@ type InFlight struct {
 	Reading bool `json:"reading"` // the node is being read
 }
 
+// Kinds returns the kinds of units that there can be, sorted.
+func (l *Loop) Kinds() []string { return slices.Sorted(maps.Keys(l.byKind)) }
+
 // Status answers the query of that name: callers keep nothing of the loop.
 func (l *Loop) Status() Status {
 	s := Status{

@@ -121,6 +121,21 @@ const (
 	Unknown                // no answer: it may have been applied
 )
 
+// String returns the outcome's name.
+func (o Outcome) String() string {
+	switch o {
+	case Done:
+		return "done"
+	case Refused:
+		return "refused"
+	case Skipped:
+		return "skipped"
+	case Unknown:
+		return "unknown"
+	}
+	return fmt.Sprintf("outcome(%d)", int(o))
+}
+
 // OpResult is the result of one op. Err is set for Refused and Unknown.
 type OpResult struct {
 	Outcome Outcome

@@ -405,6 +405,17 @@ func (s *Store) Wanted(k Key) Object {
 // pending and no orphans, that is the number of objects wanted.
 func (s *Store) Len() int { return len(s.entries) }
 
+// Count returns how many objects of each kind are wanted.
+func (s *Store) Count() map[Kind]int {
+	n := map[Kind]int{}
+	for k, e := range s.entries {
+		if e.want() != nil {
+			n[k.Kind]++
+		}
+	}
+	return n
+}
+
 // Desired returns everything wanted, sorted by key.
 func (s *Store) Desired() []Object {
 	var objs []Object

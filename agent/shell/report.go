@@ -277,18 +277,19 @@ func Ask(ctx context.Context, socket, path string, into any) error {
 	return nil
 }
 
+func word(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
 // Print writes a report for people.
 func (r Report) Print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	yes := func(b bool) string {
-		if b {
-			return "yes"
-		}
-		return "no"
-	}
-	fmt.Fprintf(w, "node\t%s\nready\t%s\nsettled\t%s\nconnected\t%s\n", r.Node, yes(r.Ready), yes(r.Settled), yes(r.Connected))
+	fmt.Fprintf(w, "node\t%s\nready\t%s\nsettled\t%s\nconnected\t%s\n", r.Node, word(r.Ready), word(r.Settled), word(r.Connected))
 	fmt.Fprintf(w, "wanted\t%d objects of %d units\n", r.Objects, r.Units)
-	fmt.Fprintf(w, "in flight\tChange: %s, links: %d, API requests: %d, CNI calls: %d\n", yes(r.InFlight.Change), r.InFlight.Links, r.Requests, r.Calls)
+	fmt.Fprintf(w, "in flight\tChange: %s, links: %d, API requests: %d, CNI calls: %d\n", word(r.InFlight.Change), r.InFlight.Links, r.Requests, r.Calls)
 	fmt.Fprintf(w, "writes\tswitch: %d, host: %d, api: %d\n", r.Writes[SeamSwitch], r.Writes[SeamHost], r.Writes[SeamAPI])
 	fmt.Fprintf(w, "members\t%v\n", r.Alive)
 	for _, k := range slices.Sorted(maps.Keys(r.Kinds)) {

@@ -52,6 +52,18 @@ func TestProbeOfHangingLoop(t *testing.T) {
 	}
 }
 
+// An address that cannot be listened on is an error, and closes what was opened before it.
+func TestServeFails(t *testing.T) {
+	i := &shell.Inspector{Queue: shell.NewQueue()}
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	if _, err := i.Serve(socket, "127.0.0.1:no-port", shell.AgentMetrics); err == nil || !strings.Contains(err.Error(), "metrics") {
+		t.Errorf("a port that is none: %v", err)
+	}
+	if err := shell.Ask(t.Context(), socket, "/status", nil); err == nil {
+		t.Error("the socket is still answered on")
+	}
+}
+
 // noCluster answers every write with an error.
 type noCluster struct{ edge.Cluster }
 

@@ -31,7 +31,7 @@ import (
 type flags struct {
 	node, settings, kubeconfig  string
 	runDir, bridge, socket      string
-	statusSocket                string
+	statusSocket, metrics       string
 	stateDir, addressDir, keyIn string
 	gossipPort                  uint16
 }
@@ -59,6 +59,7 @@ func command() *cobra.Command {
 	p := c.Flags()
 	p.StringVar(&f.node, "node", os.Getenv("NODE_NAME"), "name of the Node; by default $NODE_NAME")
 	p.StringVar(&f.settings, "settings", "", "YAML file of settings (docs/agent.md); none: defaults")
+	p.StringVar(&f.metrics, "metrics-address", "", "TCP address of /metrics, /healthz and /readyz, such as 127.0.0.1:10352; none: nowhere")
 	p.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file; none: the Pod's service account")
 	p.StringVar(&f.runDir, "ovs-run-dir", "/run/openvswitch", "directory of Open vSwitch's sockets")
 	p.StringVar(&f.bridge, "bridge", "br-int", "bridge of the Pods")
@@ -115,7 +116,7 @@ func run(ctx context.Context, f flags) error {
 	log := klog.Background()
 	return daemon.Run(ctx, daemon.Options{
 		Node: f.node, Settings: settings, Bridge: f.bridge, Database: filepath.Join(f.runDir, "db.sock"),
-		OpenFlow: filepath.Join(f.runDir, f.bridge+".mgmt"), Control: filepath.Join(f.runDir, "ovs-vswitchd.pid"), Socket: f.socket, StatusSocket: f.statusSocket, StateDir: f.stateDir, AddressDir: f.addressDir,
+		OpenFlow: filepath.Join(f.runDir, f.bridge+".mgmt"), Control: filepath.Join(f.runDir, "ovs-vswitchd.pid"), Socket: f.socket, StatusSocket: f.statusSocket, MetricsAddress: f.metrics, StateDir: f.stateDir, AddressDir: f.addressDir,
 		GossipPort: f.gossipPort, GossipKey: key, Kube: kube, CRD: crd,
 		Recorder: events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "towtank-agent", Host: f.node}), Log: log,
 		Ready: func() { log.Info("Ready for calls", "node", f.node, "socket", f.socket) },

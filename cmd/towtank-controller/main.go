@@ -29,7 +29,7 @@ import (
 type flags struct {
 	kubeconfig, namespace, socket string
 	elect                         bool
-	membership                    string
+	membership, metrics           string
 }
 
 func main() {
@@ -53,6 +53,7 @@ func command() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return run(c.Context(), f) },
 	}
 	p := c.Flags()
+	p.StringVar(&f.metrics, "metrics-address", "", "TCP address of /metrics, /healthz and /readyz, such as 127.0.0.1:10353; none: nowhere")
 	p.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file; none: the Pod's service account")
 	p.BoolVar(&f.elect, "leader-elect", true, "do nothing until this controller holds the Lease")
 	p.StringVar(&f.namespace, "leader-elect-namespace", namespace(), "Namespace of the Lease; by default $POD_NAMESPACE")
@@ -100,6 +101,6 @@ func run(ctx context.Context, f flags) error {
 	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: kube.CoreV1().Events("")})
 	return controller.Run(ctx, controller.Options{
 		Kube: kube, CRD: crd, Recorder: events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "towtank-controller", Host: host}), Log: klog.Background(),
-		Groups: f.membership == config.MembershipGroups, Elect: f.elect, Identity: host + "_" + uuid.NewString(), Namespace: f.namespace, StatusSocket: f.socket,
+		Groups: f.membership == config.MembershipGroups, Elect: f.elect, Identity: host + "_" + uuid.NewString(), Namespace: f.namespace, StatusSocket: f.socket, MetricsAddress: f.metrics,
 	})
 }

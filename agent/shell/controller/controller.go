@@ -43,8 +43,9 @@ type Options struct {
 	// tries to say something, RetryPeriod how often. 0: 15 s, 10 s and 2 s, as kube-controller-manager has them.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 
-	// StatusSocket is where it answers questions about itself (shell.Inspector); "": nowhere.
-	StatusSocket string
+	// StatusSocket is where it answers questions about itself (shell.Inspector), MetricsAddress the TCP address of its
+	// metrics and probes (shell.ServeMetrics); "": nowhere.
+	StatusSocket, MetricsAddress string
 }
 
 func (o *Options) defaults() {
@@ -78,12 +79,9 @@ func Run(ctx context.Context, o Options) error {
 	}
 
 	inspector := &shell.Inspector{Queue: c.q, Subject: c, Cluster: c.cluster, Clock: clock, Journal: journal}
-	closeInspector := func() error { return nil }
-	if o.StatusSocket != "" {
-		var err error
-		if closeInspector, err = shell.ServeLocal(o.StatusSocket, inspector.Handler()); err != nil {
-			return err
-		}
+	closeInspector, err := inspector.Serve(o.StatusSocket, o.MetricsAddress, shell.ControllerMetrics)
+	if err != nil {
+		return err
 	}
 	work, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -107,7 +105,7 @@ func Run(ctx context.Context, o Options) error {
 	c.cluster.Wait()
 	resign()
 	<-elected
-	err := context.Cause(work)
+	err = context.Cause(work)
 	if ctx.Err() != nil {
 		err = nil
 	}
@@ -182,6 +180,9 @@ func (c *controller) Status() agent.Status {
 }
 
 func (c *controller) heard() bool { return c.pools.Ready() && (c.groups == nil || c.groups.Ready()) }
+
+// Leading reports whether this controller leads.
+func (c *controller) Leading() bool { return c.leading }
 
 // Ready implements shell.Subject: one that waits to lead is as ready as it can be.
 func (c *controller) Ready() bool { return !c.leading || c.heard() }

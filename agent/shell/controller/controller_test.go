@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -163,7 +165,15 @@ func TestAllocates(t *testing.T) {
 	c.AddFault(sim.ControllerName, sim.Fault{Effect: sim.EffectAPIStatus, Mode: sim.Conflict, Count: 2})
 	c.AddFault(sim.ControllerName, sim.Fault{Effect: sim.EffectAPIStatus, Skip: 3, Mode: sim.LostReply})
 	socket := filepath.Join(t.TempDir(), "controller.sock")
-	p := c.start(t, sim.ControllerName, func(o *controller.Options) { o.Elect, o.StatusSocket = false, socket })
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String() // free, once the listener is closed
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p := c.start(t, sim.ControllerName, func(o *controller.Options) { o.Elect, o.StatusSocket, o.MetricsAddress = false, socket, address })
 	for i, name := range []string{"a", "b", "c"} {
 		c.apply(t, egress(name))
 		c.hasAddress(t, name, fmt.Sprintf("172.18.0.5%d", i))
@@ -177,6 +187,23 @@ func TestAllocates(t *testing.T) {
 		var r shell.Report
 		return shell.Ask(t.Context(), socket, "/status", &r) == nil && r.Settled && c.Behind(sim.ControllerName, r.Kinds) == nil && r.Writes["api"] > 0
 	})
+	resp, err := http.Get("http://" + address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	metrics, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"towtank_controller_leading 1", "towtank_controller_ready 1", `towtank_controller_api_objects{kind="Egress"} 4`,
+		`towtank_controller_api_requests_total{kind="Egress",result="Conflict",verb="update"} 1`,
+	} {
+		if !strings.Contains(string(metrics), "\n"+line+"\n") {
+			t.Errorf("no line %s in\n%s", line, metrics)
+		}
+	}
 	if unused := c.UnusedFaults(); len(unused) > 0 {
 		t.Errorf("faults that did not hit: %v", unused)
 	}

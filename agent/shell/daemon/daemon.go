@@ -48,6 +48,8 @@ type Options struct {
 	// Socket is where the CNI plugin calls. StatusSocket is where the agent answers questions about itself
 	// (shell.Inspector); "": nowhere.
 	Socket, StatusSocket string
+	// MetricsAddress is the TCP address of the metrics and probes (shell.ServeMetrics); "": nowhere.
+	MetricsAddress string
 	// StateDir is below /run: its contents are of no use after a boot. AddressDir outlives boots.
 	StateDir, AddressDir string
 	// GossipPort of the membership; 0: none, this node alone is alive.
@@ -127,7 +129,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	inspector := &shell.Inspector{Node: o.Node, Queue: q, Subject: loop, Cluster: cluster, Clock: clock, Journal: journal, Refused: refuser.refused.Load}
-	closeInspector, err := inspect(o, inspector)
+	closeInspector, err := inspector.Serve(o.StatusSocket, o.MetricsAddress, shell.AgentMetrics)
 	if err != nil {
 		return errors.Join(err, requests.Close())
 	}
@@ -147,14 +149,6 @@ func Run(ctx context.Context, o Options) error {
 		err = cause
 	}
 	return errors.Join(err, requests.Close(), closeInspector())
-}
-
-// inspect answers questions about the agent on the sockets that the options name.
-func inspect(o Options, i *shell.Inspector) (closeAll func() error, err error) {
-	if o.StatusSocket == "" {
-		return func() error { return nil }, nil
-	}
-	return shell.ServeLocal(o.StatusSocket, i.Handler())
 }
 
 // ifRunning returns nil if the context ended: then an error is only how that shows.

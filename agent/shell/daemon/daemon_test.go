@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -18,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/vishvananda/netns"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -221,7 +223,7 @@ func TestPodsOnRealOVS(t *testing.T) {
 	dir := t.TempDir()
 	options := daemon.Options{
 		Node: "n1", Settings: &daemon.Settings{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}}, Netns: name, Bridge: "br-int",
-		Database: server.Database(), OpenFlow: server.OpenFlow("br-int"), Control: server.Control(), Socket: filepath.Join(dir, "cni.sock"), StatusSocket: filepath.Join(dir, "agent.sock"),
+		Database: server.Database(), OpenFlow: server.OpenFlow("br-int"), Control: server.Control(), Socket: filepath.Join(dir, "cni.sock"), StatusSocket: filepath.Join(dir, "agent.sock"), MetricsAddress: freeAddress(t),
 		StateDir: filepath.Join(dir, "run"), AddressDir: filepath.Join(dir, "addresses"),
 		Kube: mine, CRD: crd, Recorder: record.NewFakeRecorder(1000), Log: klog.Background(),
 	}
@@ -260,6 +262,12 @@ func TestPodsOnRealOVS(t *testing.T) {
 	if w := report.Writes; w["switch"] == 0 || w["host"] == 0 || report.Kinds["Pod"].Objects != 2 {
 		t.Errorf("a report after two Pods: %+v", report)
 	}
+
+	scrape(t, options.MetricsAddress,
+		`towtank_agent_ready 1`, `towtank_agent_pods 2`, `towtank_agent_services 1`, `towtank_agent_service_endpoints{family="IPv4"} 1`,
+		`towtank_agent_service_ports{family="IPv4"} 1`, `towtank_agent_cni_requests_total{code="0",verb="ADD"} 2`, `towtank_agent_units{kind="sandbox"} 2`,
+		`towtank_agent_api_objects{kind="Pod"} 2`, `towtank_agent_units_pending{kind="sandbox"} 0`, `towtank_agent_switch_connected 1`,
+		`towtank_agent_ops_total{class="link",outcome="done"} 3`)
 
 	// An agent that ends and starts again takes over what is there; connections do not notice.
 	stop()
@@ -304,6 +312,52 @@ func TestPodsOnRealOVS(t *testing.T) {
 
 // hairpin is where a Pod's connection to itself by its Service comes from.
 const hairpin = "169.254.0.253"
+
+// freeAddress returns an address of loopback on which nobody listens.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// scrape asks for the metrics, which must have the lines and be named as Prometheus wants it, and for the probes.
+func scrape(t *testing.T, address string, lines ...string) {
+	t.Helper()
+	get := func(path string) string {
+		resp, err := http.Get("http://" + address + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s, %v: %s", path, resp.Status, err, body)
+		}
+		return string(body)
+	}
+	get("/healthz")
+	get("/readyz")
+	metrics := get("/metrics")
+	for _, l := range lines {
+		if !strings.Contains(metrics, "\n"+l+"\n") {
+			t.Errorf("no line %s", l)
+		}
+	}
+	problems, err := promlint.New(strings.NewReader(metrics)).Lint()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	if t.Failed() {
+		t.Log(metrics)
+	}
+}
 
 // settled waits until the agent has done everything that was written to the API, and returns what it says
 // then.
