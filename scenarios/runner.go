@@ -96,6 +96,22 @@ func asCall(err error) error {
 
 func callErrorf(format string, args ...any) error { return errCall{fmt.Errorf(format, args...)} }
 
+// LineError says at which line a file could not go on.
+type LineError struct {
+	File string
+	Line int
+	Step string
+	Err  error
+}
+
+// Error implements error.
+func (e *LineError) Error() string {
+	return fmt.Sprintf("%s:%d: %s: %v", e.File, e.Line, e.Step, e.Err)
+}
+
+// Unwrap implements errors.Unwrap.
+func (e *LineError) Unwrap() error { return e.Err }
+
 // ErrCall is returned by Run for a file that cannot be run as it is written.
 var ErrCall = errors.New("the scenario cannot be run as it is written")
 

@@ -174,6 +174,9 @@ func (w *World) AddFault(n *Node, f Fault) {
 // ClearFaults ends the faults of a node; ports that were held back get their numbers.
 func (w *World) ClearFaults(n *Node) {
 	n.faults = nil
+	if n == w.control {
+		return // it has no switch
+	}
 	n.sw.ReleaseLate()
 	n.internalDevices()
 }

@@ -29,6 +29,9 @@ func (x *External) Name() string { return x.name }
 // Netns returns the host's network namespace.
 func (x *External) Netns() *host.Netns { return x.ns }
 
+// Net returns the name of the host's network, "" for the nodes' subnet.
+func (x *External) Net() string { return x.net }
+
 // Addr returns the host's address of the family, invalid if it has none.
 func (x *External) Addr(v6 bool) netip.Addr {
 	for _, a := range x.addrs {
@@ -315,6 +318,9 @@ func (x *External) nextHop() *Node {
 // prepare gives an external host a route to an address of its own subnet that nobody there answers
 // for: it goes to the host's next hop (load-balancer addresses).
 func (x *External) prepare(dst netip.Addr, next *Node) error {
+	if x.net != "" {
+		return nil // its router knows the way, and no node is on its link
+	}
 	if next == nil {
 		next = x.nextHop()
 	}

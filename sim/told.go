@@ -159,6 +159,9 @@ func (n *Node) LastEffect() (Entry, bool) {
 	return n.journal[len(n.journal)-1], true
 }
 
+// JournalSince returns the effects of the node's agents but for the first k.
+func (n *Node) JournalSince(k int) []Entry { return n.journal[min(k, len(n.journal)):] }
+
 // ClearLoss ends every loss of frames.
 func (w *World) ClearLoss() { w.fabric.ClearLoss() }
 

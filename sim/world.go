@@ -123,6 +123,8 @@ type World struct {
 	// OnFrame, if set, sees every frame that a machine sends on the fabric. It must neither keep nor
 	// change it.
 	OnFrame func(from string, p *packet.Packet)
+	// OnDecision, if set, is told of the decisions that agents take, by stable names.
+	OnDecision func(name string)
 	// BeforeTold, if set, is called before the agent of a node hears of an event.
 	BeforeTold func(n *Node, ev any)
 	baseline   map[string]string // dumps taken after nodes
@@ -163,6 +165,12 @@ func New(opts Options) (*World, error) {
 	w.Kube.AddObserver(w.observe)
 	w.startController()
 	return w, nil
+}
+
+func (w *World) decided(name string) {
+	if w.OnDecision != nil {
+		w.OnDecision(name)
+	}
 }
 
 // problem notes something that went wrong inside the model: it fails the run.

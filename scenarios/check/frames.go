@@ -109,6 +109,8 @@ func (c *Checker) outside(n *sim.Node, p *packet.Packet) string {
 		return "an address of a Pod network leaves the node outside the tunnel"
 	case home != nil && !known, home != nil && e.Answered:
 		return ""
+	case home != nil && p.IsICMPError() && p.Inner.Dst == p.Src:
+		return "" // the Pod itself refuses what was sent to it
 	case home != nil && p.Proto == packet.ProtoTCP && p.TCPFlags&packet.SYN == 0:
 		return "" // see left: without tunnels a kernel may take an established connection for another
 	case home != nil && c.podNetwork(p.Dst) == nil && !c.isTransport(p.Dst):

@@ -54,7 +54,7 @@ func (c *Checker) serviceDial(f sim.Flow, quiet map[string]bool) (dial, bool) {
 	if t == nil && inCIDRs(c.opts.ServiceCIDRs, f.To) {
 		t = &target{at, f.Proto, nil, true}
 	}
-	if t == nil || f.From.Ext != nil && t.node == nil && f.Next == nil {
+	if t == nil || f.From.Ext != nil && t.node == nil && (f.Next == nil || f.From.Ext.Net() != "") {
 		return dial{}, false
 	}
 	d, ok := c.dialOf(f.From, *t, quiet, 0)

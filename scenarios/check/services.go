@@ -140,8 +140,8 @@ func (c *Checker) dialOf(src *sim.Source, t target, quiet map[string]bool, turn 
 		if t.inner || !c.opts.ProxyAll {
 			return d, false
 		}
-		if t.node == nil && len(c.w.Holders(t.at.Addr())) > 0 {
-			return d, false // who is asked is what the host knows of its neighbours
+		if t.node == nil && (len(c.w.Holders(t.at.Addr())) > 0 || src.Ext.Net() != "") {
+			return d, false // who is asked is what the host knows of its neighbours, or its router
 		}
 		d.next = t.node
 		for i := 0; i < len(c.w.Nodes()) && d.next == nil; i++ {
@@ -298,6 +298,9 @@ func (c *Checker) silent(at netip.AddrPort, d *dial) bool {
 	}
 	if n := c.w.Node(machine); n != nil && n.Unquiet() != "" {
 		return true
+	}
+	if d.client.Kind == reference.LocalPod && c.podNetwork(at.Addr()) == nil && len(c.view(d.decider).Leaves(d.src.Pod, at.Addr().Is6()).IPs) > 0 {
+		return true // it leaves the cluster by an Egress, whose address may be on no node
 	}
 	return machine != "" && !c.w.Reachable(machine, d.decider.Name())
 }

@@ -270,7 +270,7 @@ func (v *View) SourceAt(c Client, endpoint netip.AddrPort, seen netip.Addr, loca
 		return seen != c.Addr // a Pod must not see its own address as the client's
 	case c.Kind == LocalPod && home != "":
 		return seen == c.Addr
-	case c.Kind == ThisNode:
+	case c.Kind == ThisNode && home != "":
 		return slices.Contains(own, seen)
 	case home == "":
 		// The endpoint is outside the Pod networks: the connection leaves with whatever address such
