@@ -20,16 +20,16 @@ type Run struct {
 	Virtual  time.Duration
 	Findings []Finding // in the order in which they were found
 	Reached  []string  // what was reached, if it was asked for; sorted
-	// Wrong is set if the scenario cannot be run as it is written, and WrongLine is the line.
-	Wrong     error
-	WrongLine int
+	// Wrong is set if the scenario cannot be run as it is written, and WrongLines are the lines to blame.
+	Wrong      error
+	WrongLines []int
 }
 
 // RunOptions says how a scenario is run.
 type RunOptions struct {
 	Seed uint64
-	// First ends the run at the first finding.
-	First bool
+	// Until, if set, ends the run at the first finding for which it is true.
+	Until func(*Finding) bool
 	// Stop, if positive, ends the run after that many steps.
 	Stop int
 	// Coverage has what the run reaches noted.
@@ -42,7 +42,7 @@ type RunOptions struct {
 // Do runs a scenario in the tank and returns what it found. A panic is a finding.
 func Do(f *lang.File, o RunOptions) (run *Run) {
 	run = &Run{Seed: o.Seed}
-	w := &watcher{run: run, next: o.Observer, first: o.First}
+	w := &watcher{run: run, next: o.Observer, until: o.Until}
 	if o.Coverage {
 		w.cover = newCoverage()
 	}
@@ -71,18 +71,33 @@ func Do(f *lang.File, o RunOptions) (run *Run) {
 	run.Hash, run.Steps, run.Virtual = end.LogHash, end.Steps, end.Time
 	switch {
 	case errors.Is(err, scenarios.ErrCall):
-		run.Wrong, run.WrongLine = err, w.line+1
-		var at *scenarios.LineError
-		if errors.As(err, &at) {
-			run.WrongLine = at.Line
-		}
+		run.Wrong, run.WrongLines = err, linesOf(err)
 	case err != nil:
 		run.Findings = append(run.Findings, Finding{What: "tank", About: class(err.Error()), Line: w.line, Detail: err.Error()})
 	}
 	return run
 }
 
-// errEnough ends a run from within: the first finding is all that is wanted.
+// linesOf returns the lines that an error names.
+func linesOf(err error) []int {
+	var out []int
+	if at, ok := err.(*scenarios.LineError); ok {
+		return append(out, at.Line)
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		return linesOf(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, x := range e.Unwrap() {
+			if x != nil {
+				out = append(out, linesOf(x)...)
+			}
+		}
+	}
+	return out
+}
+
+// errEnough ends a run from within: what was looked for was found.
 var errEnough = errors.New("enough")
 
 // watcher is the observer that collects findings.
@@ -91,7 +106,7 @@ type watcher struct {
 	next  scenarios.Observer
 	world *sim.World
 	cover *coverage
-	first bool
+	until func(*Finding) bool
 	line  int    // of the last step
 	step  string // its text
 }
@@ -132,7 +147,7 @@ func (w *watcher) End(e scenarios.End) {
 
 func (w *watcher) found(f Finding) {
 	w.run.Findings = append(w.run.Findings, f)
-	if w.first {
+	if w.until != nil && w.until(&f) {
 		if w.world != nil {
 			w.run.Hash, w.run.Virtual = w.world.LogHash(), w.world.Now()
 		}

@@ -115,3 +115,11 @@ func withLast(f *lang.File, upTo int, command string) (*lang.File, error) {
 	}
 	return &g, nil
 }
+
+// writeFile writes a result.
+func writeFile(path string, data []byte) error {
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		return &status{exitWrong, err}
+	}
+	return nil
+}
