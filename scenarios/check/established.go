@@ -73,7 +73,8 @@ func (c *Checker) left(p *packet.Packet) (netip.Addr, standing) {
 	c.recheck(f, d)
 	if p.TCPFlags&packet.SYN != 0 {
 		delete(d.moved, k)
-		if !d.node.Heard() {
+		if !d.node.Heard() || !d.node.Idle() {
+			// It may leave as the Pod's did before what the agent just heard.
 			delete(d.first, k)
 			return netip.Addr{}, unknown
 		}
