@@ -35,21 +35,23 @@ type Egress struct {
 
 	// addressed are own Egress IPs whose address was announced, or was there at the start.
 	announced map[netip.Addr]bool
-	source    map[string]sources // of a Pod, as last realised and as last rendered
-	remote    *tables.Resolver
-	since     time.Time       // when the agent started
-	alive     []string        // members at the last event
-	lost      map[string]bool // members that went and did not come back
-	restored  map[string]bool // Pods that an earlier process wired, and whose flows were there
-	status    *statusWriter
-	subnets   *subnets
+	// found are those that were there at the start: whether the neighbours know is not known.
+	found    map[netip.Addr]bool
+	source   map[string]sources // of a Pod, as last realised and as last rendered
+	remote   *tables.Resolver
+	since    time.Time       // when the agent started
+	alive    []string        // members at the last event
+	lost     map[string]bool // members that went and did not come back
+	restored map[string]bool // Pods that an earlier process wired, and whose flows were there
+	status   *statusWriter
+	subnets  *subnets
 }
 
 // New returns the concern.
 func New(env *tables.Env) *Egress {
 	e := &Egress{
 		env: env, since: env.Clock.Now(), stale: true, placements: map[string]Placement{}, holders: map[netip.Addr][]string{}, selectors: map[string]*selector{},
-		podsDue: map[string]bool{}, announced: map[netip.Addr]bool{}, source: map[string]sources{}, remote: tables.NewResolver(env), lost: map[string]bool{}, restored: map[string]bool{},
+		podsDue: map[string]bool{}, announced: map[netip.Addr]bool{}, found: map[netip.Addr]bool{}, source: map[string]sources{}, remote: tables.NewResolver(env), lost: map[string]bool{}, restored: map[string]bool{},
 	}
 	e.status = newStatusWriter(e)
 	e.subnets = newSubnets()
@@ -92,7 +94,7 @@ func (e *Egress) Restore(dump []datapath.Object) {
 				flows[t.Cookie()] = append(flows[t.Cookie()], t)
 			}
 		case host.Address:
-			e.announced[t.Prefix.Addr()] = true
+			e.announced[t.Prefix.Addr()], e.found[t.Prefix.Addr()] = true, true
 		}
 	}
 	for _, ip := range e.env.Marks.All() {
@@ -128,10 +130,11 @@ func (e *Egress) Handle(ev any, old runtime.Object) {
 		e.membersChanged(t.Alive)
 	case datapath.AddressEvent:
 		if t.Present && !e.env.Synced[tables.FactAddresses] {
-			e.announced[t.Addr] = true // there before this process
+			e.announced[t.Addr], e.found[t.Addr] = true, true // there before this process
 		}
 		if !t.Present {
 			delete(e.announced, t.Addr)
+			delete(e.found, t.Addr)
 		}
 		if e.status.uses(t.Addr) || len(e.holders[t.Addr]) > 0 {
 			e.status.epoch++

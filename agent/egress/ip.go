@@ -82,6 +82,16 @@ func (e *Egress) realisedIP(unit string, ip netip.Addr) {
 	e.status.addressChanged(ip)
 }
 
+// taken announces an address that was there at the start, if its status does not name this node: another
+// node held it meanwhile, and the neighbours send to that one, or this node died before it told them.
+func (e *Egress) taken(ip netip.Addr) {
+	if e.found[ip] {
+		delete(e.found, ip)
+		e.announce(ip)
+		e.announceAgain(ip)
+	}
+}
+
 func (e *Egress) announce(ip netip.Addr) {
 	e.env.Decide("egress/announce")
 	link := e.env.Cfg.Uplink

@@ -164,6 +164,9 @@ func (w *statusWriter) want(eg, base *v1beta1.Egress) *v1beta1.Egress {
 		return nil // said already, and contradicted by a node that does not hear us
 	case holdsIt:
 		delete(w.problems, ip)
+		if base.Status.EgressNode != me {
+			e.taken(ip)
+		}
 		st.EgressNode, st.EgressIP = me, ip.String()
 		if pooled || hasCondition(base) {
 			w.condition(&st, corev1.ConditionTrue, v1beta1.ReasonAssigned, "the address is on node "+me)

@@ -16,6 +16,9 @@ var unroutable = []netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"), netip.M
 func (c *Checker) frame(from string, p *packet.Packet) {
 	n := c.w.Node(from)
 	if n == nil {
+		if p.IsIP() {
+			c.forwarded(nil, p) // what a node then passes on is not of its making
+		}
 		return
 	}
 	if p.EthType == packet.EthARP {
@@ -56,7 +59,7 @@ func (c *Checker) frame(from string, p *packet.Packet) {
 	}
 }
 
-// forwarded reports whether another node has sent the packet before with the same source: this one only
+// forwarded reports whether another machine has sent the packet before with the same source: this node only
 // passes it on, as it does for somebody who takes it for the holder of an address that it had.
 func (c *Checker) forwarded(n *sim.Node, p *packet.Packet) bool {
 	if p.Trace == 0 {
@@ -133,7 +136,7 @@ func (c *Checker) inside(n *sim.Node, p *packet.Packet) string {
 		return "the source inside the tunnel exists between bridge and host only"
 	}
 	e, known := c.w.Exchange(p)
-	if !known || e.Answered || p.Src == e.Src || p.Src == e.Dialled || p.Src == n.Gateway(p.Src.Is6()) || p.IsICMPError() {
+	if !known || e.Answered || refuses(p) || p.Src == e.Src || p.Src == e.Dialled || p.Src == n.Gateway(p.Src.Is6()) || p.IsICMPError() {
 		return ""
 	}
 	if c.podNetwork(p.Src) != nil {
@@ -143,6 +146,11 @@ func (c *Checker) inside(n *sim.Node, p *packet.Packet) string {
 		return ""
 	}
 	return "the source inside the tunnel is neither the client's nor the node's"
+}
+
+// refuses reports whether a packet is a refusal: an answer, by the kernel of whom it came to.
+func refuses(p *packet.Packet) bool {
+	return p.IsICMPError() || p.Proto == packet.ProtoTCP && p.TCPFlags&packet.RST != 0
 }
 
 // podNetwork returns the node whose Pod network an address is in, nil if none.

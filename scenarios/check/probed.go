@@ -20,6 +20,10 @@ func (c *Checker) Probed(f sim.Flow, r sim.Result) []Result {
 		return nil
 	}
 	quiet := c.quietNodes()
+	for _, n := range c.w.Nodes() {
+		// An agent that was just started has heard nothing yet.
+		quiet[n.Name()] = quiet[n.Name()] && n.Idle()
+	}
 	if f.From.Node != nil && !quiet[f.From.Node.Name()] {
 		return nil
 	}
