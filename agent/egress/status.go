@@ -159,8 +159,10 @@ func (w *statusWriter) want(eg, base *v1beta1.Egress) *v1beta1.Egress {
 	place, pooled := e.placements[eg.Name]
 	holdsIt := hasIP && e.isLocal(ip) && e.env.Store.Realised(unitOfIP(ip)) && e.env.Marks.Lookup(ip) != 0 && e.env.IsClean(unitOfIP(ip))
 	lonely := false
+	// What another node says of itself is contradicted once: it may know what this one was not told yet.
+	contradicted := base.Status.EgressNode != "" && base.Status.EgressNode != me && w.claimed[eg.Name] == w.epoch
 	switch {
-	case holdsIt && base.Status.EgressNode != "" && base.Status.EgressNode != me && w.claimed[eg.Name] == w.epoch:
+	case holdsIt && contradicted:
 		return nil // said already, and contradicted by a node that does not hear us
 	case holdsIt:
 		delete(w.problems, ip)
@@ -180,6 +182,8 @@ func (w *statusWriter) want(eg, base *v1beta1.Egress) *v1beta1.Egress {
 		}
 	case hasIP && e.isLocal(ip):
 		return nil // on its way
+	case pooled && place.Node == "" && spokesman(e.env.Tables, eg.Name) == me && contradicted:
+		return nil // said already, and a node says that it has the address
 	case pooled && place.Node == "" && spokesman(e.env.Tables, eg.Name) == me:
 		st.EgressNode, st.EgressIP = "", ""
 		w.condition(&st, corev1.ConditionFalse, v1beta1.ReasonAssignmentError, "no Node available")

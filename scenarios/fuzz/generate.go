@@ -149,12 +149,21 @@ const gossipTime = "90s"
 // livenessPhase lets everything come to rest, and looks at what packets experience.
 func (g *generator) livenessPhase() {
 	g.add("advance %s", gossipTime)
-	g.add("settle")
+	g.settle()
 	g.stopCanaries()
 	for range 4 {
 		g.begin(trafficStream)
 		g.probe()
 	}
+}
+
+// settle waits long enough for whatever was refused several times to be tried again.
+func (g *generator) settle() {
+	if g.weights[topicEffects] > 0 {
+		g.add("settle within=310s") // the longest back-off is 300 s
+		return
+	}
+	g.add("settle")
 }
 
 // setup draws the cluster and what is in it at first.

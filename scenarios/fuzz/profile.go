@@ -95,7 +95,7 @@ var timeActions = []action{
 	{topicTime, 1, planStream, nil, func(g *generator) { g.add("advance %s", pick(g, "30s", "45s", "70s")) }},
 	// What somebody broke by hand is found by the next audit, which no settle waits for.
 	{topicTime, 4, planStream, func(g *generator) bool { return !g.hands }, func(g *generator) {
-		g.add("settle")
+		g.settle()
 		for range g.between(0, 2) {
 			g.begin(trafficStream)
 			g.probe()
