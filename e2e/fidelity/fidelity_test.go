@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"towtank/datapath"
+	"towtank/datapath/openflow"
 	"towtank/datapath/ovsdb"
 	"towtank/e2e/ovsdummy"
 	"towtank/e2e/vswitchd"
@@ -24,6 +26,7 @@ import (
 type received struct {
 	port uint32
 	p    *packet.Packet
+	tun  string // by which tunnel, for a tunnel port
 }
 
 // side is one of the two switches.
@@ -31,13 +34,27 @@ type side struct {
 	name string
 	sw   sim.Switch
 	out  []received // of the packet that was sent last
-	t    *testing.T
+	// picks are the buckets to take, of each group; for the model.
+	picks map[uint32][]int
+	// ended is what went wrong with the switch itself; nothing can be compared then.
+	ended string
+	t     *testing.T
 }
 
 func (s *side) config(now func() time.Time) ovs.Config {
 	return ovs.Config{
-		Name: "br-int", Now: now, Output: func(port uint32, p *packet.Packet) { s.out = append(s.out, received{port, p}) },
-		Disconnected: func(why string) { s.t.Errorf("%s: %s", s.name, why) },
+		Name: "br-int", Now: now, Output: func(port uint32, p *packet.Packet) { s.out = append(s.out, received{port: port, p: p}) },
+		Tunnel: func(port *ovs.PortState, p *packet.Packet, dst, _ netip.Addr, id uint64) {
+			// To its own address Open vSwitch has no neighbour; who carries for the model, knows that too.
+			if dst != tunnelLocal {
+				s.out = append(s.out, received{port.OFPort, p, fmt.Sprintf(" to %s id=%d", dst, id)})
+			}
+		},
+		Disconnected: func(why string) {
+			if s.ended == "" {
+				s.ended = why
+			}
+		},
 	}
 }
 
@@ -51,10 +68,46 @@ func (s *side) texts() []string {
 		if err != nil {
 			s.t.Error(err)
 		}
-		out = append(out, fmt.Sprintf("port %d: %s ttl=%d tos=%d\n    %s", r.port, r.p, r.p.TTL, r.p.TOS, hex.EncodeToString(b)))
+		out = append(out, fmt.Sprintf("port %d%s: %s ttl=%d tos=%d\n    %s", r.port, r.tun, r.p, r.p.TTL, r.p.TOS, hex.EncodeToString(b)))
 	}
 	slices.Sort(out)
 	return out
+}
+
+// bucketsTaken returns which buckets the groups with several took, in order, from the marks that they left.
+func (s *side) bucketsTaken() map[uint32][]int {
+	picks := map[uint32][]int{}
+	for _, r := range s.out {
+		if r.port >= markPort && r.port < markPort+choices {
+			group := r.port - markPort + firstChoice
+			picks[group] = append(picks[group], int(r.p.EthSrc[5]))
+		}
+	}
+	return picks
+}
+
+// pick is the model's choice among n buckets that have a weight: what Open vSwitch took.
+func (s *side) pick(group uint32, n int, _ uint32) int {
+	list := s.picks[group]
+	if group < firstChoice || len(list) == 0 {
+		return 0 // it has one bucket, or takes what Open vSwitch did not: the difference shows
+	}
+	s.picks[group] = list[1:]
+	// The number of a bucket among those with a weight.
+	for _, o := range s.sw.DumpAll() {
+		if g, ok := o.(*openflow.Group); ok && g.ID() == group {
+			at := 0
+			for _, b := range g.Buckets() {
+				if int(b.ID) == list[0] {
+					return min(at, n-1)
+				}
+				if b.Weight > 0 {
+					at++
+				}
+			}
+		}
+	}
+	return 0
 }
 
 func number(name string, otherwise int) int {
@@ -83,70 +136,169 @@ func TestModelIsAsOpenVSwitch(t *testing.T) {
 	}
 	defer sw.Close()
 	real.sw = sw
-	var portOps []datapath.Op
-	for i := range ports {
-		p, err := ovsdb.NewPort(ovsdb.PortSpec{Name: fmt.Sprint("p", i+1), OFPortRequest: uint16(i + 1)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		portOps = append(portOps, datapath.Op{New: p})
-	}
+	portOps := portsOf(t)
 	sw.ApplyPorts(portOps)
 	differ := 0
-	for seed := first; seed < first+count && differ < 5; seed++ {
+	met := map[string]int{}
+	defer func() { checkMet(t, count, met) }()
+	for seed := first; seed < first+count && differ < 5 && real.ended == ""; seed++ {
 		sw.Reset()
 		model := &side{name: "the model", t: t}
-		model.sw = ovs.New(model.config(clock))
+		c := model.config(clock)
+		c.PickBucket = model.pick
+		model.sw = ovs.New(c)
 		model.sw.ApplyPorts(portOps)
-		if why := compare(generator{Rand: rand.New(rand.NewPCG(uint64(seed), 1))}, model, real, &now); why != "" {
+		if why := compare(generator{Rand: rand.New(rand.NewPCG(uint64(seed), 1))}, model, real, &now, met); why != "" {
 			differ++
 			t.Errorf("TOWTANK_SEED=%d TOWTANK_PIPELINES=1: %s", seed, why)
 		}
-		now = now.Add(time.Hour) // what is left of the last one is gone
+		now = now.Add(10 * time.Second) // meters are full again
 	}
+}
+
+// portsOf returns the ops that make the ports: ordinary ones, a tunnel, and those that tell of buckets.
+func portsOf(t *testing.T) (ops []datapath.Op) {
+	add := func(s ovsdb.PortSpec) {
+		p, err := ovsdb.NewPort(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ops = append(ops, datapath.Op{New: p})
+	}
+	for i := range ports {
+		add(ovsdb.PortSpec{Name: fmt.Sprint("p", i+1), OFPortRequest: uint16(i + 1)})
+	}
+	add(ovsdb.PortSpec{Name: "tun", Type: "geneve", OFPortRequest: tunnelPort, Options: map[string]string{"key": "flow", "remote_ip": "flow"}})
+	for i := range choices {
+		add(ovsdb.PortSpec{Name: fmt.Sprint("m", i+1), OFPortRequest: uint16(markPort + i)})
+	}
+	return ops
 }
 
 // packetsOfOne is how many packets go through a pipeline.
 const packetsOfOne = 100
 
-func compare(g generator, model, real *side, now *time.Time) string {
+// checkMet checks that the packets met what is to be compared: pipelines in which nothing happens show nothing.
+func checkMet(t *testing.T, pipelines int, met map[string]int) {
+	t.Logf("%d pipelines: %v", pipelines, met)
+	if pipelines < 10 {
+		return
+	}
+	for _, what := range []string{"out", "tunnel", "choice", "metered", "tracked", "translated", "learned", "refused"} {
+		if met[what] == 0 {
+			t.Errorf("%d pipelines, and no packet or object was %s", pipelines, what)
+		}
+	}
+}
+
+// note counts what a packet met.
+func note(met map[string]int, real *side) {
+	met["packets"]++
+	for _, r := range real.out {
+		switch {
+		case r.tun != "":
+			met["tunnel"]++
+		case r.port >= markPort:
+			met["choice"]++
+		default:
+			met["out"]++
+		}
+	}
+}
+
+func compare(g generator, model, real *side, now *time.Time, met map[string]int) string {
+	defer func() { met["metered"] += int(model.sw.Counters().Metered) }()
 	var written []string
 	for _, o := range g.pipeline() {
 		ops := []datapath.Op{{New: o}}
-		a, b := model.sw.ApplyBundle(ops)[0], real.sw.ApplyBundle(ops)[0]
+		apply := sim.Switch.ApplyBundle
+		if o.Key().Kind == datapath.KindMeter {
+			apply = sim.Switch.ApplyMeters
+		}
+		a, b := apply(model.sw, ops)[0], apply(real.sw, ops)[0]
 		if a.Outcome != b.Outcome {
 			return fmt.Sprintf("%s\nis %v (%v) for the model and %v (%v) for Open vSwitch", o, a.Outcome, a.Err, b.Outcome, b.Err)
 		}
 		if a.Outcome == datapath.Done {
 			written = append(written, o.String())
+		} else {
+			met["refused"]++
 		}
 	}
 	var seen []received
 	var way []string
-	for range packetsOfOne {
+	for i := range packetsOfOne {
 		if g.chance(20) {
-			*now = now.Add(time.Duration(1+g.IntN(8000)) * time.Millisecond)
+			*now = now.Add(time.Duration(1100+g.IntN(8000)) * time.Millisecond)
+			expire(model, real)
 		}
 		port, p := g.packet(seen)
 		way = append(way, fmt.Sprintf("%s in_port=%d %s ttl=%d", now.Format("15:04:05.000"), port, p, p.TTL))
-		for _, s := range []*side{model, real} {
-			s.out = nil
-			s.sw.Receive(port, p.Clone())
+		id := uint64(7 + g.IntN(2))
+		for _, s := range []*side{real, model} {
+			s.out, s.picks = nil, real.bucketsTaken()
+			if port == tunnelPort {
+				s.sw.ReceiveTunnel(port, p.Clone(), tunnelPeer, tunnelLocal, id)
+			} else {
+				s.sw.Receive(port, p.Clone())
+			}
+		}
+		if why := model.ended + real.ended; why != "" {
+			return fmt.Sprintf("a switch ended: %s\npackets:\n  %s\nflows:\n  %s", why, strings.Join(way, "\n  "), strings.Join(written, "\n  "))
 		}
 		if model.sw.Counters().Unmodelled > 0 {
 			return "" // a second VLAN tag: the model says that it does not know
 		}
 		a, b := model.texts(), real.texts()
 		flows := difference(model.sw.DumpText(), real.sw.DumpText())
+		note(met, real)
+		if i%10 == 9 {
+			met["learned"] += strings.Count(real.sw.DumpText(), fmt.Sprintf("table=%d, ", learnTable))
+			for _, e := range real.sw.DumpConntrack([]uint16{0, 1, 2}) {
+				met["tracked"]++
+				if e.OrigSrc != e.ReplyDst || e.OrigDst != e.ReplySrc {
+					met["translated"]++
+				}
+			}
+			flows += difference(connections(model.sw), connections(real.sw))
+		}
 		if !slices.Equal(a, b) || flows != "" {
 			return fmt.Sprintf("%s\npackets:\n  %s\nflows:\n  %s\nout of the model:\n  %s\nout of Open vSwitch:\n  %s", flows, strings.Join(way, "\n  "),
 				strings.Join(written, "\n  "), strings.Join(a, "\n  "), strings.Join(b, "\n  "))
 		}
 		for _, r := range model.out {
-			seen = append(seen, received{r.port, r.p.Clone()})
+			if r.port <= ports {
+				seen = append(seen, received{port: r.port, p: r.p.Clone()})
+			}
 		}
 	}
 	return ""
+}
+
+// expire has flows whose time is over go. Open vSwitch looks for them after its own round through the datapath, at most
+// once a second, and says nothing of it: so it is asked until it has none that the model has not, for a while.
+func expire(model, real *side) {
+	for range 100 {
+		if difference(model.sw.DumpText(), real.sw.DumpText()) == "" {
+			return
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// connections returns what is tracked, one entry a line, sorted.
+func connections(sw sim.Switch) string {
+	var lines []string
+	for _, e := range sw.DumpConntrack([]uint16{0, 1, 2}) {
+		if e.Proto == packet.ProtoICMP || e.Proto == packet.ProtoICMPv6 { // Open vSwitch's dump has no ports there
+			for _, end := range []*netip.AddrPort{&e.OrigSrc, &e.OrigDst, &e.ReplySrc, &e.ReplyDst} {
+				*end = netip.AddrPortFrom(end.Addr(), 0)
+			}
+		}
+		lines = append(lines, fmt.Sprintf("zone=%d %s %s -> %s, answers %s -> %s, mark=%d", e.Zone, packet.ProtoName(e.Proto), e.OrigSrc, e.OrigDst, e.ReplySrc, e.ReplyDst, e.Mark))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
 }
 
 // difference returns the lines that only one of two texts has.

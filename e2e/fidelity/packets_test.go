@@ -11,6 +11,12 @@ var (
 	addrs6 = []netip.Addr{netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2"), netip.MustParseAddr("fd00::3"), netip.MustParseAddr("fd00::9")}
 )
 
+// The ends of the tunnel that packets come by.
+var tunnelPeer, tunnelLocal = netip.MustParseAddr("172.18.0.12"), netip.MustParseAddr("172.18.0.11")
+
+// sequence is the sequence number of every TCP packet.
+const sequence = 1000
+
 // packet returns a random packet, and the port that it comes from. Often it answers one that came out before.
 func (g generator) packet(out []received) (uint32, *packet.Packet) {
 	if len(out) > 0 && g.chance(40) {
@@ -30,6 +36,9 @@ func (g generator) packet(out []received) (uint32, *packet.Packet) {
 		p.TOS = 32
 	}
 	port := uint32(1 + g.IntN(ports))
+	if g.chance(10) {
+		port = tunnelPort
+	}
 	if g.chance(6) {
 		p.EthType, p.ARPOp, p.ARPSHA, p.ARPSPA, p.ARPTPA, p.TTL, p.TOS = packet.EthARP, uint16(1+g.IntN(2)), p.EthSrc, addrs4[g.IntN(2)], addrs4[g.IntN(3)], 0, 0
 		return port, p
@@ -43,7 +52,7 @@ func (g generator) packet(out []received) (uint32, *packet.Packet) {
 	p.SetIPs(pool[src], pool[(src+1+g.IntN(len(pool)-1))%len(pool)])
 	switch g.IntN(5) {
 	case 0, 1:
-		p.Proto, p.TCPFlags, p.Seq = packet.ProtoTCP, packet.SYN, 1000
+		p.Proto, p.TCPFlags, p.Seq = packet.ProtoTCP, packet.SYN, sequence
 		if g.chance(10) {
 			p.TCPFlags = []uint8{packet.ACK, packet.RST, packet.FIN | packet.ACK}[g.IntN(3)]
 		}
@@ -68,12 +77,10 @@ func answer(p *packet.Packet) *packet.Packet {
 	case packet.ProtoUDP:
 		a.SrcPort, a.DstPort = p.DstPort, p.SrcPort
 	case packet.ProtoTCP:
-		a.SrcPort, a.DstPort, a.Seq, a.Ack, a.TCPFlags = p.DstPort, p.SrcPort, p.Ack, p.Seq, packet.ACK
-		if p.TCPFlags&packet.SYN != 0 {
-			a.Ack++
-			if p.TCPFlags&packet.ACK == 0 {
-				a.TCPFlags, a.Seq = packet.SYN|packet.ACK, 5000
-			}
+		// The model does not look at sequence numbers: all are in everybody's window.
+		a.SrcPort, a.DstPort, a.Seq, a.Ack, a.TCPFlags = p.DstPort, p.SrcPort, sequence, sequence+1, packet.ACK
+		if p.TCPFlags&(packet.SYN|packet.ACK) == packet.SYN {
+			a.TCPFlags |= packet.SYN
 		}
 	default:
 		switch p.ICMPType {

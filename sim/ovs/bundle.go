@@ -369,14 +369,15 @@ func (s *Switch) watch(r *rule) {
 	}
 }
 
-// deadline is when the rule ends if no packet meets it, 0: never.
+// deadline is when the rule ends if no packet meets it, 0: never. OVS counts in milliseconds, and a rule ends in the one
+// after its time (ofproto-dpif.c, rule_expire).
 func (r *rule) deadline() int64 {
 	var at int64
 	if h := r.flow.HardTimeout(); h != 0 {
-		at = r.created + int64(h)*second
+		at = r.created + int64(h)*second + millisecond
 	}
 	if i := r.flow.IdleTimeout(); i != 0 {
-		if t := r.used + int64(i)*second; at == 0 || t < at {
+		if t := r.used + int64(i)*second + millisecond; at == 0 || t < at {
 			at = t
 		}
 	}

@@ -140,6 +140,8 @@ type ctMeta struct {
 	// state is what ct_state will be after a recirculation; NAT bits are cleared by another zone.
 	state uint32
 	orig  tuple
+	// after is the tuple that the packet had when it left the ct.
+	after tuple
 }
 
 func (r *run) clearCT() {
@@ -158,6 +160,9 @@ func (r *run) track(a openflow.CT, rl *rule, t uint8) {
 		zone = uint16(r.k.get(a.ZoneFrom).Lo)
 	}
 	table, recirc := a.Table.Table()
+	if r.shared.metered {
+		return
+	}
 	if !recirc { // the packet is tracked and translated, but goes on without the ct fields
 		fields := r.k
 		r.process(a, zone, rl, t)
@@ -173,6 +178,7 @@ func (r *run) track(a openflow.CT, rl *rule, t uint8) {
 	sub.depth, sub.resubmits, sub.groupDepth = 0, 0, 0
 	sub.process(a, zone, rl, t)
 	sub.lookup(table)
+	r.shared.metered, r.s.silent = false, false // the packet goes on here with what follows the ct
 }
 
 // process looks the packet up in a zone, commits and translates it, and sets the ct fields.
@@ -187,6 +193,9 @@ func (r *run) process(a openflow.CT, zone uint16, rl *rule, t uint8) {
 		meta.state = r.ct.state & (openflow.CTSNAT | openflow.CTDNAT)
 	}
 	r.find(&meta, a, zone)
+	if meta.conn != nil {
+		meta.after, _, _ = r.tuple(zone)
+	}
 	setMark, setLabel := r.execCT(a.Exec)
 	if c := meta.conn; c != nil && !c.gone {
 		c.mark = c.mark&^uint32(setMark.Mask.Lo) | uint32(setMark.Value.Lo&setMark.Mask.Lo)
@@ -221,6 +230,15 @@ func (r *run) find(meta *ctMeta, a openflow.CT, zone uint16) {
 	s := r.s
 	now := s.now()
 	tp, related, ok := r.tuple(zone)
+	if c := r.ct.conn; c != nil && !c.gone && r.ct.zone == zone && r.ct.after == tp && !a.Force {
+		// The packet remembers its connection from the last look in this zone, as long as its addresses and ports stay.
+		// A second one finds no other, makes none, and does not move the connection on (OVS, process_one_fast).
+		*meta = r.ct
+		if a.NAT != nil {
+			r.translate(meta, related)
+		}
+		return
+	}
 	meta.orig = tp
 	if !ok {
 		meta.state = openflow.CTInv

@@ -32,13 +32,11 @@ func burstOf(m *openflow.Meter) uint64 {
 // pass takes the tokens of a packet of size bytes; false drops the packet.
 func (b *meter) pass(now int64, size int) bool {
 	limit := burstOf(b.m)
-	elapsed := uint64(now-b.at) / 1e6
-	b.at += int64(elapsed) * 1e6
-	if gain := elapsed * uint64(b.m.Rate); gain >= limit-b.tokens {
-		b.tokens, b.at = limit, now
-	} else {
-		b.tokens += gain
-	}
+	// In whole milliseconds, and no more of them than fill the bucket, rounded down: so a bucket of 2 packets that fills
+	// with 3 a second never gets from 0 to 2 again, but to 1.998 (OVS, dpif-netdev.c, max_delta_t).
+	elapsed := min(uint64(now/1e6-b.at/1e6), limit/uint64(b.m.Rate))
+	b.at = now
+	b.tokens = min(b.tokens+elapsed*uint64(b.m.Rate), limit)
 	cost := uint64(1000)
 	if !b.m.PktPS {
 		cost = uint64(size) * 8

@@ -31,6 +31,7 @@ type run struct {
 
 // shared is common to a run and its recirculated copies.
 type shared struct {
+	metered bool // a meter took the packet away, in the present pass through the datapath
 	recircs int
 	left    int // frames that left, or went to the controller
 	ended   bool
@@ -117,6 +118,7 @@ func (r *run) start() {
 
 // end traces that the packet went nowhere, unless that was said.
 func (r *run) end() {
+	r.s.silent = false
 	if r.s.tracer != nil && r.shared.left == 0 && !r.shared.ended {
 		r.s.step("end", "no action sent the packet anywhere", 0, true)
 	}
@@ -207,9 +209,7 @@ func (r *run) actions(list []openflow.Action, rl *rule, t uint8) (next int) {
 				return -1
 			}
 		case openflow.MeterAction:
-			if !r.meter(a.ID, rl, t) {
-				return -1
-			}
+			r.meter(a.ID, rl, t)
 		case openflow.Controller:
 			r.controller(a, rl, t)
 		case openflow.PushVLANAction:
@@ -271,6 +271,9 @@ func (r *run) resubmit(a openflow.ResubmitAction, rl *rule, t uint8) {
 
 // recirculate counts a pass through the datapath.
 func (r *run) recirculate(t uint8, rl *rule) bool {
+	if r.shared.metered {
+		return false
+	}
 	if r.shared.recircs++; r.shared.recircs > r.s.cfg.MaxRecirculations {
 		r.s.counters.Recirculations++
 		r.drop(r.s.tableName(t), cookieOf(rl), "over %d recirculations", r.s.cfg.MaxRecirculations)
@@ -293,15 +296,17 @@ func (r *run) decTTL(rl *rule, t uint8) bool {
 	return true
 }
 
-func (r *run) meter(id uint32, rl *rule, t uint8) bool {
+// meter takes the packet away if it is over the rate. Then nothing of it leaves any more. What OVS does while it
+// translates, before the datapath meets the meter, it does all the same: it learns.
+func (r *run) meter(id uint32, rl *rule, t uint8) {
 	m := r.s.meters[id]
-	if m == nil || r.s.pass(m, frameSize(r.pkt)) {
-		return true
+	if r.shared.metered || m == nil || r.s.pass(m, frameSize(r.pkt)) {
+		return
 	}
 	r.s.counters.Metered++
 	r.drop(r.s.tableName(t), cookieOf(rl), "meter %d: over the rate", id)
-	r.aborted = true
-	return false
+	r.shared.metered = true
+	r.s.silent = true
 }
 
 // frameSize is the length of the frame in bytes.
@@ -329,6 +334,9 @@ func (r *run) packet() *packet.Packet {
 
 func (r *run) controller(a openflow.Controller, rl *rule, t uint8) {
 	s := r.s
+	if r.shared.metered {
+		return
+	}
 	if m := s.meters[a.MeterID]; a.MeterID != 0 && m != nil && !s.pass(m, frameSize(r.pkt)) {
 		s.counters.Metered++
 		r.drop(s.tableName(t), cookieOf(rl), "controller: meter %d: over the rate", a.MeterID)
@@ -386,6 +394,9 @@ func (r *run) output(port uint32, rl *rule, t uint8) {
 // emit has a frame leave by a port.
 func (r *run) emit(port uint32, rl *rule, t uint8, how string) {
 	s := r.s
+	if r.shared.metered {
+		return
+	}
 	st := s.byNumber[port]
 	if st == nil || !st.Up {
 		s.counters.ToMissingPort++

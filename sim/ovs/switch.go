@@ -102,6 +102,7 @@ type Switch struct {
 	stopped    bool
 	tracer     packet.Tracer
 	node       string
+	silent     bool // what happens to a packet that is gone is not told
 	counters   Counters
 	undo       []func() // of the bundle in progress
 	bundling   bool
@@ -166,6 +167,9 @@ func (s *Switch) Counters() Counters { return s.counters }
 func (s *Switch) SetTracer(t packet.Tracer, node string) { s.tracer, s.node = t, node }
 
 func (s *Switch) step(where, text string, cookie uint64, drop bool) {
+	if s.silent {
+		return
+	}
 	s.tracer.Step(packet.TraceStep{Node: s.node, Where: where, Text: text, Cookie: cookie, Drop: drop})
 }
 
@@ -188,4 +192,7 @@ func (s *Switch) dropf(where string, cookie uint64, format string, args ...any) 
 	}
 }
 
-const second = int64(time.Second)
+const (
+	millisecond = int64(time.Millisecond)
+	second      = int64(time.Second)
+)
