@@ -146,7 +146,7 @@ A result is repeated by its seed: the same file and seed give the same run, even
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return wrongf("%s: %w; see %s --help", cmd.CommandPath(), err, cmd.CommandPath())
 	})
-	root.AddCommand(newRun(t), newTrace(t), newDump(t), newFmt(t), newLanguage(t), newFuzz(t), newReplay(t), newShrink(t))
+	root.AddCommand(newRun(t), newTrace(t), newDump(t), newFmt(t), newLanguage(t), newFuzz(t), newReplay(t), newShrink(t), newCompare(t))
 	return root
 }
 

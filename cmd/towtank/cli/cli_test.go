@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"towtank/cmd/towtank/cli"
+	"towtank/e2e/vswitchd"
 )
 
 // good is a scenario that passes; each test changes what it is about.
@@ -342,4 +343,41 @@ func TestRefusedChangeDoesNotEndTheScenario(t *testing.T) {
 	}
 	contains(t, "the output", out, `x.scenario:7 FAIL delete egress nosuch`, `"nosuch" not found`, `x.scenario:9 FAIL probe default/client -> default/web expect drop`)
 	contains(t, "standard error", errs, `x.scenario:7: delete egress nosuch: `)
+}
+
+// needOVS fails, or on a developer's machine skips, where Open vSwitch is not installed.
+func needOVS(t *testing.T) {
+	if err := vswitchd.Available(); err != nil {
+		if os.Getenv("TOWTANK_OVS") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+}
+
+// The simulator and Open vSwitch's code do the same with the good scenario. Where a line runs on one of them only,
+// what follows differs: first what is on a node, and without a settle what a probe experiences.
+func TestDiff(t *testing.T) {
+	needOVS(t)
+	code, out, errs := call("", "diff", file(t, good))
+	if code != 0 || !strings.Contains(out, "no difference between sim and ovsdummy") {
+		t.Errorf("exit status %d\n%s%s", code, out, errs)
+	}
+	for _, c := range []struct {
+		change string
+		want   []string
+	}{
+		{"[sim] delete service default/web\nsettle\n", []string{":8 differs: dump n1 switch", "only on sim:", "only on ovsdummy:", "nw_dst=10.96.0.2,tp_dst=80"}},
+		{"settle\n[sim] host n2 : ip addr del 172.18.0.12/16 dev eth0\nprobe default/client -> node/n2 expect ok\n", []string{
+			":9 differs: probe default/client -> node/n2 expect ok", "verdict    drop", "ok", "on sim:", "on ovsdummy:"}},
+	} {
+		code, out, errs := call("", "diff", file(t, strings.Replace(good, "settle\n", c.change, 1)))
+		if code != 1 {
+			t.Errorf("exit status %d, want 1\n%s%s", code, out, errs)
+		}
+		contains(t, "the output", out, c.want...)
+	}
+	if code, _, errs := call("", "diff", "--backend", "sim", file(t, good)); code != 2 || !strings.Contains(errs, "ovsdummy") {
+		t.Errorf("--backend sim: exit status %d\n%s", code, errs)
+	}
 }
