@@ -187,11 +187,11 @@ func (c *Checker) judgeLeaving(l leaving, r sim.Result, holders map[netip.Addr]s
 	return nil
 }
 
-// mayVanish reports whether a connection may be dropped: it is to have an Egress IP that no node holds,
-// which cannot be reached without a tunnel, or which is limited.
+// mayVanish reports whether a connection may be dropped: its Pod waits for a group, or it is to have an
+// Egress IP that no node holds, which cannot be reached without a tunnel, or which is limited.
 func (c *Checker) mayVanish(a reference.Leaving, holders map[netip.Addr]string) bool {
-	if len(a.IPs) == 0 {
-		return false
+	if a.Awaited || len(a.IPs) == 0 {
+		return a.Awaited
 	}
 	for _, o := range c.w.Kube.List(kube.KindEgress) {
 		if eg := o.(*v1beta1.Egress); eg.Name == a.Egress && eg.Spec.Bandwidth != nil {

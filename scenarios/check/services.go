@@ -299,8 +299,11 @@ func (c *Checker) silent(at netip.AddrPort, d *dial) bool {
 	if n := c.w.Node(machine); n != nil && n.Unquiet() != "" {
 		return true
 	}
-	if d.client.Kind == reference.LocalPod && c.podNetwork(at.Addr()) == nil && len(c.view(d.decider).Leaves(d.src.Pod, at.Addr().Is6()).IPs) > 0 {
-		return true // it leaves the cluster by an Egress, whose address may be on no node
+	if d.client.Kind == reference.LocalPod && c.podNetwork(at.Addr()) == nil {
+		// It may leave the cluster by an Egress, whose address may be on no node.
+		if a := c.view(d.decider).Leaves(d.src.Pod, at.Addr().Is6()); a.Awaited || len(a.IPs) > 0 {
+			return true
+		}
 	}
 	return machine != "" && !c.w.Reachable(machine, d.decider.Name())
 }

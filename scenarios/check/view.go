@@ -105,7 +105,9 @@ func (c *Checker) historyOf(n *sim.Node) *history {
 	case h.life != n.Life():
 		// What the earlier lives left stays until this one is done.
 		past := append(h.lives, history{told: h.told, undo: h.undo})
-		*h = history{life: n.Life(), lives: past, lost: h.lost, hand: h.hand}
+		// It may have been killed before it heard that an address went.
+		lost := append(h.lost, slices.SortedFunc(maps.Keys(h.told.Addresses), netip.Addr.Compare)...)
+		*h = history{life: n.Life(), lives: past, lost: lost, hand: h.hand}
 	}
 	h.told = n.Told()
 	return h

@@ -24,6 +24,8 @@ type Leaving struct {
 	Plain bool
 	// Egress names what decides, "" if nothing does.
 	Egress string
+	// Awaited is set if an Egress picks the Pod and its group does not have it yet: connections may wait.
+	Awaited bool
 }
 
 // Leaves says how new connections of a Pod of this node may leave the cluster: with the address of the
@@ -33,7 +35,11 @@ func (v *View) Leaves(pod string, v6 bool) Leaving {
 	fates := v.Schedule()
 	for _, e := range v.byAge() {
 		ip, ok := addressOf(e)
-		if !ok || ip.Is6() != v6 || !v.selects(e, pod) {
+		if !ok || ip.Is6() != v6 {
+			continue
+		}
+		if !v.selects(e, pod) {
+			out.Awaited = out.Awaited || v.Groups != nil && v.Picks(e, pod)
 			continue
 		}
 		fate := Placed
