@@ -160,7 +160,7 @@ func (g *generator) livenessPhase() {
 // settle waits long enough for whatever was refused several times to be tried again.
 func (g *generator) settle() {
 	if g.weights[topicEffects] > 0 {
-		g.add("settle within=310s") // the longest back-off is 300 s
+		g.add("settle within=15m") // back-offs double, up to 300 s
 		return
 	}
 	g.add("settle")

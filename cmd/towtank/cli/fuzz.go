@@ -31,6 +31,7 @@ type fuzzOptions struct {
 	json   string
 	shrink bool
 	corpus string
+	stop   bool
 }
 
 // defaultSeeds is how many seeds run if neither a range nor a time is given.
@@ -64,6 +65,7 @@ Exit status: 0 nothing was found; 1 something was; 2 the call is wrong.`,
 	f.StringVar(&o.out, "out", "", "write failing seeds to this `directory`")
 	f.StringVar(&o.json, "json", "", "write the results of all seeds to this `file`, one JSON object a line")
 	f.BoolVar(&o.shrink, "shrink", false, "shrink the first seed of each sort of finding (with --out)")
+	f.BoolVar(&o.stop, "stop", false, "stop at the first seed that finds something")
 	f.StringVar(&o.corpus, "corpus", "", "write the seeds that reached something new to this `file`; those in it run first")
 	c.AddCommand(newMerge(t))
 	return c
@@ -138,6 +140,9 @@ func (t *terminal) fuzz(o *fuzzOptions) error {
 		if s.Failed() {
 			p.clear()
 			t.failing(o, s, shrunk)
+			if o.stop {
+				stop()
+			}
 		}
 	}
 	sum, err := c.Run(ctx)
@@ -146,7 +151,7 @@ func (t *terminal) fuzz(o *fuzzOptions) error {
 		return &status{exitWrong, err}
 	}
 	sum.Write(t.out, time.Since(began))
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && !(o.stop && sum.Failed > 0) {
 		fmt.Fprintln(t.err, "ended early by a signal")
 	}
 	if sum.Failed > 0 {
