@@ -6,7 +6,7 @@ GO ?= go
 # Pinned, so that a new release cannot fail an old commit.
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: seeds fidelity run test lint race bench build fmt
+.PHONY: soak fuzz museum seeds fidelity run test lint race bench build fmt
 
 # Run the shipped scenarios in the tank: make run SCENARIOS="-v scenarios/tour/first.scenario"
 run:
@@ -18,6 +18,21 @@ test:
 # Every scenario under twenty seeds, each twice: the verdicts and the event logs must be equal.
 seeds:
 	$(GO) test -count=1 -timeout 2h ./scenarios -run TestFiles -seeds 20
+
+# Scenarios drawn from 200 seeds: others after every commit, and the range is printed. FUZZ=A..B for a certain one.
+FUZZ ?= $(shell n=$$(git rev-list --count HEAD); echo $$((n * 200 + 1))..$$((n * 200 + 200)))
+fuzz:
+	@echo "seeds $(FUZZ)"
+	$(GO) run ./cmd/towtank fuzz --seeds $(FUZZ)
+
+# The gate of a release: 5,000 seeds of 300 steps on 3 nodes without a finding. What is found is in soak/, shrunk.
+SOAK ?= 1..5000
+soak:
+	$(GO) run ./cmd/towtank fuzz --seeds $(SOAK) --steps 300 --nodes 3 --out soak/ --shrink --json soak.jsonl
+
+# Bugs that others had, in our code one at a time: each must be noticed. MUSEUM="-only 45,61" for some.
+museum:
+	$(GO) run ./scenarios/museum $(MUSEUM)
 
 # The packages in which goroutines meet.
 race:

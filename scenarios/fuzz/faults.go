@@ -85,9 +85,11 @@ func (g *generator) power() {
 }
 
 func (g *generator) nodeUp(n string) {
+	if g.off[n] {
+		delete(g.ovsDown, n) // a boot starts it; after a silent death only the agent starts
+	}
 	delete(g.off, n)
 	delete(g.silent, n)
-	delete(g.ovsDown, n)
 	delete(g.agents, n)
 }
 
