@@ -43,6 +43,7 @@ type Loop struct {
 	byKind   map[string]tables.Concern
 
 	dirty  map[string]bool
+	marked map[string]bool     // kinds of units that the present event has marked, for coverage
 	queues map[string][]string // dirty units by kind
 
 	turnPosted bool
@@ -100,7 +101,7 @@ func New(cfg *config.Config, seams Seams) (*Loop, error) {
 		return nil, err
 	}
 	l := &Loop{
-		seams: seams, byKind: map[string]tables.Concern{}, dirty: map[string]bool{}, queues: map[string][]string{}, wiring: map[string]bool{},
+		seams: seams, byKind: map[string]tables.Concern{}, dirty: map[string]bool{}, marked: map[string]bool{}, queues: map[string][]string{}, wiring: map[string]bool{},
 		quarant: map[string]*quarantine{}, connected: true, since: map[string]time.Time{},
 	}
 	l.stats.Refusals, l.stats.UnitTime = map[string]uint64{}, map[string]*Histogram{}
@@ -158,9 +159,11 @@ func (l *Loop) Handle(ev any) {
 		l.auditDue = true // more than this may be gone: a route goes with its address
 	}
 	old := l.env.Apply(ev)
+	clear(l.marked)
 	for _, c := range l.concerns {
 		c.Handle(ev, old)
 	}
+	l.decided(ev, old)
 	l.wake()
 }
 
@@ -296,6 +299,7 @@ func (l *Loop) renderUnit(c tables.Concern, u string) {
 		// A unit that wants something else now is worth another try at once.
 		l.release(u)
 	}
+	l.outcome(u, len(objs))
 }
 
 func (l *Loop) tellRealised() {

@@ -52,7 +52,7 @@ func (w *World) startAgent(n *Node) {
 	p := newProc(n, w.agentKinds())
 	loop, err := agent.New(n.config(), agent.Seams{
 		Switch: switchSeam{p}, Host: hostSeam{p}, Cluster: clusterSeam{p}, IPAM: ipamSeam{p}, Members: membersSeam{p}, Clock: clockSeam{p},
-		Post: func(f func()) { p.post("turn", f) }, Log: klog.New(nopSink{}), Decision: w.decided,
+		Post: func(f func()) { p.post("turn", f) }, Log: klog.New(nopSink{}), Decision: w.decision(),
 	})
 	if err != nil {
 		w.problem(fmt.Sprintf("agent of %s: %v", n.name, err))

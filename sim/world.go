@@ -167,10 +167,12 @@ func New(opts Options) (*World, error) {
 	return w, nil
 }
 
-func (w *World) decided(name string) {
-	if w.OnDecision != nil {
-		w.OnDecision(name)
+// decision is what agents tell their decisions to: nil if nobody listens.
+func (w *World) decision() func(string) {
+	if w.OnDecision == nil {
+		return nil
 	}
+	return func(name string) { w.OnDecision(name) }
 }
 
 // problem notes something that went wrong inside the model: it fails the run.

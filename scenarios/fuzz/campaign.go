@@ -18,6 +18,9 @@ type Campaign struct {
 	Jobs int
 	// Coverage has what the seeds reach noted.
 	Coverage bool
+	// Steer has variations of the seeds that reach something new run before further seeds: what is rare
+	// is rare together.
+	Steer bool
 	// Each is called with the result of every seed, in the order in which they end, from one goroutine.
 	Each func(*Seed)
 }
@@ -75,11 +78,16 @@ func (c *Campaign) Run(ctx context.Context) (*Summary, error) {
 		ctx, cancel = context.WithTimeout(ctx, c.For)
 		defer cancel()
 	}
+	next := &source{seed: c.From, to: c.To}
 	seeds := make(chan uint64)
 	results := make(chan tried)
 	go func() {
 		defer close(seeds)
-		for s := c.From; c.To == 0 || s <= c.To; s++ {
+		for {
+			s, ok := next.take()
+			if !ok {
+				return
+			}
 			select {
 			case seeds <- s:
 			case <-ctx.Done():
@@ -100,6 +108,9 @@ func (c *Campaign) Run(ctx context.Context) (*Summary, error) {
 	sum := NewSummary()
 	for r := range results {
 		sum.add(r.seed, r.reached)
+		if c.Steer && len(r.seed.Reached) > 0 {
+			next.vary(r.seed.Seed)
+		}
 		if c.Each != nil {
 			c.Each(r.seed)
 		}
@@ -110,4 +121,39 @@ func (c *Campaign) Run(ctx context.Context) (*Summary, error) {
 type tried struct {
 	seed    *Seed
 	reached []string
+}
+
+// variationsPer is how many variations of a seed that reached something new are tried.
+const variationsPer = 3
+
+// source gives out the seeds of a campaign: variations that wait first, then one after the other.
+type source struct {
+	mu       sync.Mutex
+	seed, to uint64
+	waiting  []uint64
+}
+
+func (s *source) take() (uint64, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.waiting); n > 0 {
+		seed := s.waiting[n-1]
+		s.waiting = s.waiting[:n-1]
+		return seed, true
+	}
+	if s.to != 0 && s.seed > s.to {
+		return 0, false
+	}
+	s.seed++
+	return s.seed - 1, true
+}
+
+// vary adds the next variations of a seed.
+func (s *source) vary(seed uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := uint32(seed >> variationShift)
+	for i := range uint32(variationsPer) {
+		s.waiting = append(s.waiting, Variation(seed, first*variationsPer+i+1))
+	}
 }

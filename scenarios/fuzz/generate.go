@@ -71,7 +71,20 @@ func Generate(seed uint64, cfg Config) (*lang.File, error) {
 
 // begin has what is drawn next come from a stream, at a place of its own for each step.
 func (g *generator) begin(s stream) {
-	g.rng = rand.New(rand.NewPCG(g.seed, uint64(s)<<32+uint64(len(g.lines))))
+	seed := g.seed
+	if s == setupStream {
+		seed %= 1 << variationShift
+	}
+	g.rng = rand.New(rand.NewPCG(seed, uint64(s)<<32+uint64(len(g.lines))))
+}
+
+// variationShift is where in a seed the number of a variation begins: variations of one seed have the same
+// cluster and the same weights of topics, and go on otherwise.
+const variationShift = 32
+
+// Variation returns the n-th variation of a seed (0: itself).
+func Variation(seed uint64, n uint32) uint64 {
+	return seed%(1<<variationShift) | uint64(n)<<variationShift
 }
 
 // add appends a step, given as text.

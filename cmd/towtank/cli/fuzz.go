@@ -33,6 +33,7 @@ type fuzzOptions struct {
 	shrink bool
 	corpus string
 	stop   bool
+	steer  bool
 }
 
 // defaultSeeds is how many seeds run if neither a range nor a time is given.
@@ -67,7 +68,8 @@ Exit status: 0 nothing was found; 1 something was; 2 the call is wrong.`,
 	f.StringVar(&o.json, "json", "", "write the results of all seeds to this `file`, one JSON object a line")
 	f.BoolVar(&o.shrink, "shrink", false, "shrink the first seed of each sort of finding (with --out)")
 	f.BoolVar(&o.stop, "stop", false, "stop at the first seed that finds something")
-	f.StringVar(&o.corpus, "corpus", "", "write the seeds that reached something new to this `file`; those in it run first")
+	f.BoolVar(&o.steer, "steer", false, "follow seeds that reach something new: run variations of them first")
+	f.StringVar(&o.corpus, "corpus", "", "write the seeds that reached something new to this `file`")
 	c.AddCommand(newMerge(t))
 	return c
 }
@@ -110,7 +112,7 @@ func (o *fuzzOptions) campaign() (*fuzz.Campaign, error) {
 	if o.shrink && o.out == "" {
 		return nil, wrongf("--shrink: say with --out where the scenarios are to be written")
 	}
-	c := &fuzz.Campaign{Config: o.cfg, From: 1, For: o.period, Jobs: o.jobs, Coverage: true}
+	c := &fuzz.Campaign{Config: o.cfg, From: 1, For: o.period, Jobs: o.jobs, Coverage: true, Steer: o.steer}
 	var err error
 	switch {
 	case o.seeds != "":
