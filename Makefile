@@ -6,7 +6,7 @@ GO ?= go
 # Pinned, so that a new release cannot fail an old commit.
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: soak fuzz museum seeds fidelity run test lint race bench build fmt
+.PHONY: crds soak fuzz museum seeds fidelity run test lint race bench build fmt
 
 # Run the shipped scenarios in the tank: make run SCENARIOS="-v scenarios/tour/first.scenario"
 run:
@@ -34,9 +34,14 @@ soak:
 museum:
 	$(GO) run ./scenarios/museum $(MUSEUM)
 
+# The custom resource definitions in the API server's own code, and what they accept against the simulator. A module of
+# its own: that code brings much along.
+crds:
+	cd deploy/crdtest && $(GO) vet ./... && $(GO) test ./...
+
 # The packages in which goroutines meet.
 race:
-	$(GO) test -race ./cmd/... ./agent/shell/... ./e2e/apiserver ./sim/kube/clients ./sim/fabric ./scenarios/spec ./datapath/...
+	$(GO) test -race ./cmd/... ./agent/shell/... ./deploy ./e2e/apiserver ./sim/kube/clients ./sim/fabric ./scenarios/spec ./datapath/...
 
 # The model of the switch and Open vSwitch's code on random pipelines and packets; PIPELINES of 100 packets from SEED on.
 PIPELINES ?= 2000

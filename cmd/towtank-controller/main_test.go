@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+
 	"towtank/agent/apis/crd/v1beta1"
+	"towtank/deploy"
 	"towtank/e2e/apiserver"
 	"towtank/sim"
 	"towtank/sim/kube"
@@ -73,6 +76,28 @@ func TestProgram(t *testing.T) {
 	}
 	stop()
 	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// The Deployment runs the program with flags that it has.
+func TestManifestFlags(t *testing.T) {
+	c, err := kube.New(kube.Config{Now: time.Now, IPv4: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Apply(deploy.Controller, "controller.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	o, err := c.Get(kube.KindDeployment, "kube-system", "towtank-controller")
+	if err != nil {
+		t.Fatal(err)
+	}
+	controller := o.(*appsv1.Deployment).Spec.Template.Spec.Containers[0]
+	if len(controller.Command) != 1 || controller.Command[0] != "towtank-controller" || len(controller.Args) == 0 {
+		t.Errorf("the container runs %v %v", controller.Command, controller.Args)
+	}
+	if err := command().ParseFlags(controller.Args); err != nil {
 		t.Error(err)
 	}
 }

@@ -77,7 +77,12 @@ func (s *Server) serve(w http.ResponseWriter, hr *http.Request) {
 	r.client, r.w = c, w
 	s.mu.Lock()
 	c.access[r.access()] = true
+	err = r.forbidden()
 	s.mu.Unlock()
+	if err != nil {
+		fail(w, err)
+		return
+	}
 	switch r.verb {
 	case "list":
 		s.list(r)

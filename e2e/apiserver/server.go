@@ -37,6 +37,8 @@ type Config struct {
 	History int
 	// Bookmark is how often a watch that asked for them gets a bookmark; default one minute.
 	Bookmark time.Duration
+	// NoStreamedLists has the server know nothing of sendInitialEvents, as one without that feature (KEP-3157).
+	NoStreamedLists bool
 	// Unanswered is how long a request that a fault leaves without an answer hangs before it is told so
 	// (504 Timeout); default 2 s, as in the simulator.
 	Unanswered time.Duration
@@ -92,6 +94,8 @@ type client struct {
 	marked      int // entries before the last Mark
 	views       map[kube.Kind]*view
 	access      map[Access]bool
+	account     string // a ServiceAccount; empty: the client may do everything
+	grants      []Grant
 }
 
 // New returns a server that does not listen yet.

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"towtank/sim/kube"
 )
@@ -199,6 +201,11 @@ func (s *Server) watch(r *request) {
 	q, err := r.query()
 	if err == nil && r.kind == "" {
 		err = r.notAllowed("watch")
+	}
+	if err == nil && q.initial && s.cfg.NoStreamedLists {
+		err = apierrors.NewInvalid(schema.GroupKind{Group: "meta.k8s.io", Kind: "ListOptions"}, "", field.ErrorList{
+			field.Forbidden(field.NewPath("sendInitialEvents"), "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"),
+		})
 	}
 	if err != nil {
 		fail(r.w, err)

@@ -32,6 +32,7 @@ import (
 	"towtank/agent/apis/crd/v1beta1/clientset"
 	"towtank/agent/shell"
 	"towtank/agent/shell/daemon"
+	"towtank/deploy"
 	"towtank/e2e/apiserver"
 	"towtank/e2e/vswitchd"
 	"towtank/sim/kube"
@@ -217,6 +218,14 @@ func TestPodsOnRealOVS(t *testing.T) {
 			t.Fatalf("%v %v", results, err)
 		}
 	})
+	// As in a cluster it may do what its manifest gives it.
+	roles, err := apiserver.ReadRoles(deploy.Agent)
+	if err == nil {
+		err = api.Restrict("n1", deploy.AgentAccount, roles)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	mine, crd := clients(t, api.RESTConfig("n1", url))
 	admin, _ := clients(t, api.RESTConfig("admin", url))
 
