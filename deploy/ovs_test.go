@@ -43,15 +43,6 @@ func serve(t *testing.T, dir, what string) (cmd *exec.Cmd, ended chan error) {
 	return c, ended
 }
 
-func within10s(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("not within 10 s: " + what)
-		}
-	}
-}
-
 // The script of the image runs Open vSwitch as the agent wants it, takes over what a killed one left, and ends
 // when it is told to.
 func TestOVSScript(t *testing.T) {
@@ -67,11 +58,11 @@ func TestOVSScript(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	db, dbEnded := serve(t, dir, "db")
-	within10s(t, "ovsdb-server answers", func() bool { return vsctl(dir, "show") == nil })
+	within20s(t, "ovsdb-server answers", func() bool { return vsctl(dir, "show") == nil })
 	first, firstEnded := serve(t, dir, "switch")
 	ready := func() bool { return script(dir, "ready").Run() == nil }
-	within10s(t, "ovs-vswitchd answers", ready)
-	within10s(t, "the bridge is there", func() bool {
+	within20s(t, "ovs-vswitchd answers", ready)
+	within20s(t, "the bridge is there", func() bool {
 		_, err := os.Stat(filepath.Join(dir, "br-int.mgmt"))
 		return err == nil
 	})
@@ -87,7 +78,7 @@ func TestOVSScript(t *testing.T) {
 		t.Error("a dead ovs-vswitchd is ready")
 	}
 	second, secondEnded := serve(t, dir, "switch")
-	within10s(t, "another ovs-vswitchd answers", ready)
+	within20s(t, "another ovs-vswitchd answers", ready)
 	for _, p := range []struct {
 		cmd   *exec.Cmd
 		ended chan error

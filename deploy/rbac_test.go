@@ -98,12 +98,18 @@ func (s *server) apply(t *testing.T, yaml string) {
 // did waits until a client has done something.
 func (s *server) did(t *testing.T, client, verb, resource string) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if slices.ContainsFunc(s.Accesses(client), func(a apiserver.Access) bool { return a.Verb == verb && a.Resource == resource }) {
-			return
+	within20s(t, client+" did "+verb+" "+resource, func() bool {
+		return slices.ContainsFunc(s.Accesses(client), func(a apiserver.Access) bool { return a.Verb == verb && a.Resource == resource })
+	})
+}
+
+func within20s(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("not within 20 s: " + what)
 		}
 	}
-	t.Errorf("%s did not %s %s within 20 s; it did %v", client, verb, resource, s.Accesses(client))
 }
 
 // exactly compares what a client did with what its account is given: neither more nor less.
@@ -367,6 +373,14 @@ spec: {appliedTo: {podSelector: {}}, externalIPPool: pool}
 		verb, resource, _ := strings.Cut(did, " ")
 		s.did(t, sim.ControllerName, verb, resource)
 	}
+	s.ClearFaults(sim.ControllerName)
+	within20s(t, "the group is there", func() (ok bool) {
+		s.Do(func(c *kube.Cluster) {
+			_, err := c.Get(kube.KindEgressGroup, "", "pooled")
+			ok = err == nil
+		})
+		return ok
+	})
 	s.Do(func(c *kube.Cluster) {
 		if err := c.ChangeLabels(kube.KindPod, "default", "web", map[string]string{"app": "web"}, nil); err != nil {
 			t.Error(err)
