@@ -7,7 +7,10 @@ var (
 	// CRDs is crds.yaml: the custom resource definitions.
 	//go:embed crds.yaml
 	CRDs []byte
-	// Agent is agent.yaml: the DaemonSet of the agent with Open vSwitch, its rights and settings.
+	// OVS is ovs.yaml: the DaemonSet of Open vSwitch.
+	//go:embed ovs.yaml
+	OVS []byte
+	// Agent is agent.yaml: the DaemonSet of the agent, its rights and settings.
 	//go:embed agent.yaml
 	Agent []byte
 	// Controller is controller.yaml: the Deployment of the controller and its rights.

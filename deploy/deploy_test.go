@@ -31,7 +31,7 @@ func applied(t *testing.T) *kube.Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, data := range map[string][]byte{"crds.yaml": deploy.CRDs, "agent.yaml": deploy.Agent, "controller.yaml": deploy.Controller} {
+	for name, data := range map[string][]byte{"crds.yaml": deploy.CRDs, "ovs.yaml": deploy.OVS, "agent.yaml": deploy.Agent, "controller.yaml": deploy.Controller} {
 		results, err := c.Apply(data, name)
 		if err != nil {
 			t.Fatal(err)
@@ -59,8 +59,11 @@ func TestManifests(t *testing.T) {
 	c := applied(t)
 	agent := get[*appsv1.DaemonSet](t, c, kube.KindDaemonSet, "towtank-agent").Spec.Template.Spec
 	controller := get[*appsv1.Deployment](t, c, kube.KindDeployment, "towtank-controller").Spec.Template.Spec
-	for name, spec := range map[string]corev1.PodSpec{"agent": agent, "controller": controller} {
-		get[*corev1.ServiceAccount](t, c, "ServiceAccount", spec.ServiceAccountName)
+	ovs := get[*appsv1.DaemonSet](t, c, kube.KindDaemonSet, "towtank-ovs").Spec.Template.Spec
+	for name, spec := range map[string]corev1.PodSpec{"agent": agent, "controller": controller, "ovs": ovs} {
+		if name != "ovs" { // which asks Kubernetes nothing
+			get[*corev1.ServiceAccount](t, c, "ServiceAccount", spec.ServiceAccountName)
+		}
 		volumes, used := map[string]bool{}, map[string]bool{}
 		for _, v := range spec.Volumes {
 			volumes[v.Name] = true
