@@ -14,6 +14,10 @@ type view struct {
 	selection kube.Selection
 	watched   bool
 	delivered uint64 // everything up to this version was sent
+	// wanted is what Wanted returns as long as nothing of the kind is written after version.
+	wanted  shell.Known
+	version uint64
+	counted bool
 }
 
 // view returns the view of a client of a kind. It needs the lock.
@@ -27,10 +31,28 @@ func (c *client) view(k kube.Kind) *view {
 }
 
 func (v *view) saw(sel kube.Selection, version uint64) {
-	v.selection, v.delivered = sel, max(v.delivered, version)
+	v.selection, v.delivered, v.counted = sel, max(v.delivered, version), false
 }
 
-func (v *view) watching(sel kube.Selection) { v.selection, v.watched = sel, true }
+func (v *view) watching(sel kube.Selection) {
+	v.selection, v.watched, v.counted = sel, true, false
+}
+
+// want counts what the selection takes of a kind; callers ask often, and little is written between.
+func (v *view) want(h *history) shell.Known {
+	if v.counted && v.version == h.version {
+		return v.wanted
+	}
+	v.wanted = shell.Known{}
+	for _, o := range h.now {
+		if takes(v.selection, o) {
+			v.wanted.Objects++
+			v.wanted.Version = max(v.wanted.Version, versionOf(o))
+		}
+	}
+	v.version, v.counted = h.version, true
+	return v.wanted
+}
 
 // Wanted returns, for each kind that a client watches, what it knows once it was told everything that its
 // selectors take.
@@ -39,17 +61,9 @@ func (s *Server) Wanted(client string) map[string]shell.Known {
 	defer s.mu.Unlock()
 	out := map[string]shell.Known{}
 	for k, v := range s.client(client).views {
-		if !v.watched {
-			continue
+		if v.watched {
+			out[string(k)] = v.want(s.histories[k])
 		}
-		var st shell.Known
-		for _, o := range s.histories[k].now {
-			if takes(v.selection, o) {
-				st.Objects++
-				st.Version = max(st.Version, versionOf(o))
-			}
-		}
-		out[string(k)] = st
 	}
 	return out
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -76,79 +77,128 @@ func Run(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 
-	q := shell.NewQueue()
-	var loop *agent.Loop
-	handle := func(ev any) { loop.Handle(ev) } // runs on the queue, which starts when the loop is there
-	q.Post(func() { loop.Start() })
-
-	refuser := &refuser{log: o.Log}
-	sw, err := connect(ctx, o, q, handle, refuser)
-	if err != nil {
+	n := &node{o: o, q: shell.NewQueue(), refuser: &refuser{log: o.Log}}
+	defer n.close()
+	n.q.Post(func() { n.loop.Start() })
+	if err := n.open(ctx, cfg); err != nil {
 		return ifRunning(ctx, err)
 	}
-	defer sw.Close()
-	q.Post(func() { handle(edge.SyncedEvent{Kind: tables.FactPorts}) })
-
-	kernel, err := linux.Open(linux.Config{
-		Netns: o.Netns, StateFile: filepath.Join(o.StateDir, "state.json"), Post: q.Post,
-		Address: func(e datapath.AddressEvent) { handle(e) }, Link: func(e datapath.LinkEvent) { handle(e) },
-	})
-	if err != nil {
+	if err := n.assemble(ctx, cfg); err != nil {
 		return err
 	}
-	defer kernel.Close()
-	q.Post(func() {
-		handle(edge.SyncedEvent{Kind: tables.FactLinks})
-		handle(edge.SyncedEvent{Kind: tables.FactAddresses})
-	})
-
-	members, leave, err := membership(o, cfg, q, handle)
+	closeServers, err := n.serve()
 	if err != nil {
 		return err
-	}
-	defer leave()
-	cluster := shell.NewCluster(q, o.Kube, o.CRD, o.Recorder, handle, o.Log)
-	journal, clock := shell.NewJournal(func(unit string) []string { return loop.About(unit) }), shell.NewClock(q)
-	loop, err = agent.New(cfg, agent.Seams{
-		Switch: journal.Switch(sw), Host: journal.Host(kernel), Cluster: journal.Cluster(cluster), IPAM: journal.IPAM(shell.NewIPAM(q, o.AddressDir, cfg.PodCIDRs)),
-		Members: members, Clock: clock, Post: q.Post, Log: o.Log,
-	})
-	if err != nil {
-		return err
-	}
-	if err := cluster.WatchAgent(ctx, o.Node, cfg.ByGroup()); err != nil {
-		return err
-	}
-	requests, err := shell.ServeRequests(q, o.Socket, func(ev any) {
-		if req, ok := ev.(*edge.CNIRequest); ok {
-			journal.Call(req)
-		}
-		handle(ev)
-	})
-	if err != nil {
-		return err
-	}
-	inspector := &shell.Inspector{Node: o.Node, Queue: q, Subject: loop, Cluster: cluster, Clock: clock, Journal: journal, Refused: refuser.refused.Load}
-	closeInspector, err := inspector.Serve(o.StatusSocket, o.MetricsAddress, shell.AgentMetrics)
-	if err != nil {
-		return errors.Join(err, requests.Close())
 	}
 	go func() {
 		select {
-		case <-q.Overflow():
+		case <-n.q.Overflow():
 			cancel(fmt.Errorf("%d events wait: start again from what is there", shell.MaxQueued))
 		case <-ctx.Done():
 		}
 	}()
 	if o.Ready != nil {
-		q.Post(o.Ready)
+		n.q.Post(o.Ready)
 	}
-	q.Run(ctx)
-	loop.Stop()
+	n.q.Run(ctx)
+	n.loop.Stop()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		err = cause
 	}
-	return errors.Join(err, requests.Close(), closeInspector())
+	return errors.Join(err, closeServers())
+}
+
+// node is the loop with what is around it.
+type node struct {
+	o       Options
+	q       *shell.Queue
+	loop    *agent.Loop
+	refuser *refuser
+	sw      *ovs.Switch
+	kernel  *linux.Host
+	members edge.Members
+	cluster *shell.Cluster
+	clock   *shell.Clock
+	journal *shell.Journal
+	// closers are called in the opposite order.
+	closers []func()
+}
+
+func (n *node) close() {
+	for _, f := range slices.Backward(n.closers) {
+		f()
+	}
+}
+
+// handle hands an event to the loop. It runs on the queue, which is run when the loop is there.
+func (n *node) handle(ev any) { n.loop.Handle(ev) }
+
+// synced tells the loop that what there was of kinds of facts at the start has been told.
+func (n *node) synced(facts ...string) {
+	n.q.Post(func() {
+		for _, f := range facts {
+			n.handle(edge.SyncedEvent{Kind: f})
+		}
+	})
+}
+
+// open connects to Open vSwitch, the kernel and the other nodes.
+func (n *node) open(ctx context.Context, cfg *config.Config) (err error) {
+	if n.sw, err = connect(ctx, n.o, n.q, n.handle, n.refuser); err != nil {
+		return err
+	}
+	n.closers = append(n.closers, n.sw.Close)
+	n.synced(tables.FactPorts)
+	n.kernel, err = linux.Open(linux.Config{
+		Netns: n.o.Netns, StateFile: filepath.Join(n.o.StateDir, "state.json"), Post: n.q.Post,
+		Address: func(e datapath.AddressEvent) { n.handle(e) }, Link: func(e datapath.LinkEvent) { n.handle(e) },
+	})
+	if err != nil {
+		return err
+	}
+	n.closers = append(n.closers, n.kernel.Close)
+	n.synced(tables.FactLinks, tables.FactAddresses)
+	var leave func()
+	if n.members, leave, err = membership(n.o, cfg, n.q, n.handle); err != nil {
+		return err
+	}
+	n.closers = append(n.closers, leave)
+	return nil
+}
+
+// assemble makes the loop, and has it told of the objects of the API.
+func (n *node) assemble(ctx context.Context, cfg *config.Config) (err error) {
+	n.cluster, n.clock = shell.NewCluster(n.q, n.o.Kube, n.o.CRD, n.o.Recorder, n.handle, n.o.Log), shell.NewClock(n.q)
+	n.journal = shell.NewJournal(func(unit string) []string { return n.loop.About(unit) })
+	n.loop, err = agent.New(cfg, agent.Seams{
+		Switch: n.journal.Switch(n.sw), Host: n.journal.Host(n.kernel), Cluster: n.journal.Cluster(n.cluster),
+		IPAM: n.journal.IPAM(shell.NewIPAM(n.q, n.o.AddressDir, cfg.PodCIDRs)), Members: n.members, Clock: n.clock, Post: n.q.Post, Log: n.o.Log,
+	})
+	if err != nil {
+		return err
+	}
+	return n.cluster.WatchAgent(ctx, n.o.Node, cfg.ByGroup())
+}
+
+// serve takes calls of the CNI plugin, and questions.
+func (n *node) serve() (closeServers func() error, err error) {
+	requests, err := shell.ServeRequests(n.q, n.o.Socket, func(ev any) {
+		if req, ok := ev.(*edge.CNIRequest); ok {
+			n.journal.Call(req)
+		}
+		n.handle(ev)
+	})
+	if err != nil {
+		return nil, err
+	}
+	inspector := &shell.Inspector{
+		Node: n.o.Node, Queue: n.q, Subject: n.loop, Cluster: n.cluster, Clock: n.clock, Journal: n.journal, Refused: n.refuser.refused.Load,
+	}
+	closeInspector, err := inspector.Serve(n.o.StatusSocket, n.o.MetricsAddress, shell.AgentMetrics)
+	if err != nil {
+		return nil, errors.Join(err, requests.Close())
+	}
+	return func() error { return errors.Join(requests.Close(), closeInspector()) }, nil
 }
 
 // ifRunning returns nil if the context ended: then an error is only how that shows.
