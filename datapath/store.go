@@ -424,7 +424,7 @@ func (s *Store) Desired() []Object {
 			objs = append(objs, w)
 		}
 	}
-	slices.SortFunc(objs, func(a, b Object) int { return a.Key().Compare(b.Key()) })
+	SortObjects(objs)
 	return objs
 }
 
@@ -576,7 +576,7 @@ func (s *Store) Orphans() []Object {
 	for _, e := range s.orphans {
 		objs = append(objs, e.known)
 	}
-	slices.SortFunc(objs, func(a, b Object) int { return a.Key().Compare(b.Key()) })
+	SortObjects(objs)
 	return objs
 }
 

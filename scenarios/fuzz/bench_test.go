@@ -2,6 +2,7 @@ package fuzz_test
 
 import (
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"syscall"
 	"testing"
@@ -23,6 +24,7 @@ func cpu(tb testing.TB) time.Duration {
 func BenchmarkSeed(b *testing.B) {
 	for _, coverage := range []bool{false, true} {
 		b.Run(fmt.Sprintf("coverage=%t", coverage), func(b *testing.B) {
+			defer debug.SetGCPercent(debug.SetGCPercent(400)) // as towtank fuzz does
 			var costs []time.Duration
 			var virtual int64
 			began := cpu(b)

@@ -84,7 +84,7 @@ func (g *generator) stream() {
 		p := pick(g, s.ports...)
 		to = fmt.Sprintf("svc/%s:%d/%s", s.name, p.number, p.proto)
 	}
-	g.add("stream %s %s -> %s every=%s%s", name, from, to, pick(g, "200ms", "1s", "5s"), flow)
+	g.add("stream %s %s -> %s every=%s%s", name, from, to, pick(g, "1s", "5s", "20s"), flow)
 	g.streams = append(g.streams, name)
 }
 
@@ -116,7 +116,7 @@ func (g *generator) startCanaries() {
 	name := fmt.Sprintf("canary%d", g.counter)
 	to := pick(g, "canary/b", "svc/canary/canary", "svc/canary/canary", "ext")
 	flow := pick(g, "", " flow=one")
-	g.add("stream %s canary/a -> %s every=%s%s", name, to, pick(g, "1s", "5s"), flow)
+	g.add("stream %s canary/a -> %s every=%s%s", name, to, pick(g, "2s", "10s"), flow)
 	g.canaryStreams = append(g.canaryStreams, name)
 }
 

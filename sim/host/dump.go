@@ -70,7 +70,7 @@ func (n *Netns) Dump() []datapath.Object {
 	for _, port := range slices.Sorted(maps.Keys(n.health)) {
 		out = append(out, n.health[port].Health)
 	}
-	slices.SortStableFunc(out, func(a, b datapath.Object) int { return a.Key().Compare(b.Key()) })
+	datapath.SortObjects(out)
 	return out
 }
 

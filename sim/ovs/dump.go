@@ -44,7 +44,7 @@ func (s *Switch) dump(flow func(*rule) bool, port func(*PortState) bool) []datap
 			list = append(list, st.Port)
 		}
 	}
-	slices.SortFunc(list, func(a, b datapath.Object) int { return a.Key().Compare(b.Key()) })
+	datapath.SortObjects(list)
 	return list
 }
 
