@@ -52,10 +52,12 @@ func (o *options) scenarios(ctx context.Context, m *mutant, bin string) (string,
 				cancel() // one is enough
 			}
 		}
-		_ = c.Wait() // it was ended, or fails because a scenario does
+		err = c.Wait()
 		switch {
 		case failed != "":
 			return failed, nil
+		case ctx.Err() == nil && err != nil:
+			return "(a panic)", nil // which leaves no result of its file
 		case ctx.Err() == context.DeadlineExceeded:
 			return "(they hang)", nil
 		case ctx.Err() != nil:
