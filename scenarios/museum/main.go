@@ -33,6 +33,7 @@ type options struct {
 	within  time.Duration
 	jobs    int
 	noSeeds bool
+	noFiles bool
 	out     string
 }
 
@@ -45,6 +46,7 @@ func main() {
 	flag.DurationVar(&o.within, "within", time.Minute, "how long the seed is shrunk at the most")
 	flag.IntVar(&o.jobs, "jobs", 2, "how many scenarios and seeds run at once")
 	flag.BoolVar(&o.noSeeds, "no-seeds", false, "try the scenarios only")
+	flag.BoolVar(&o.noFiles, "no-scenarios", false, "try the seeds only")
 	flag.StringVar(&o.out, "out", "", "keep shrunk scenarios in this `directory`")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -158,8 +160,13 @@ func (o *options) try(ctx context.Context, m *mutant, dir string) (*row, error) 
 		return nil, err
 	}
 	defer os.Remove(bin)
-	if r.scenario, err = o.scenarios(ctx, m, bin); err != nil || o.noSeeds {
-		return r, err
+	if !o.noFiles {
+		if r.scenario, err = o.scenarios(ctx, m, bin); err != nil {
+			return nil, err
+		}
+	}
+	if o.noSeeds {
+		return r, nil
 	}
 	return r, o.fuzz(ctx, r, bin, dir)
 }
