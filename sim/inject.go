@@ -31,7 +31,11 @@ func (w *World) Inject(src *Source, fields []Field) (Injected, error) {
 	if src.NS == nil {
 		return out, fmt.Errorf("%s does not run", src.Name)
 	}
-	p, err := rawPacket(src, fields)
+	sender, err := src.raw()
+	if err != nil {
+		return out, err
+	}
+	p, err := RawPacket(sender, fields)
 	if err != nil {
 		return out, err
 	}
@@ -80,8 +84,38 @@ func (w *World) neighbours() map[string]string {
 	return out
 }
 
-// rawPacket builds a packet of a sender.
-func rawPacket(src *Source, fields []Field) (*packet.Packet, error) {
+// RawSender is who sends a raw packet, as its interface has it.
+type RawSender struct {
+	MAC packet.MAC
+	// Addr and Gateway are invalid if there is none of the family.
+	Addr, Gateway func(v6 bool) netip.Addr
+	// Neighbour asks for the Ethernet address of a neighbour.
+	Neighbour func(ip netip.Addr) (packet.MAC, bool)
+}
+
+// raw returns the source as the sender of a raw packet.
+func (s *Source) raw() (RawSender, error) {
+	l := s.NS.Link(Uplink)
+	if l == nil {
+		return RawSender{}, fmt.Errorf("%s has no interface %s", s.Name, Uplink)
+	}
+	return RawSender{
+		MAC: l.MAC(), Addr: s.Addr, Gateway: func(v6 bool) netip.Addr { return gatewayOf(s, v6) },
+		Neighbour: func(ip netip.Addr) (packet.MAC, bool) {
+			if mac, ok := s.NS.Neighbour(Uplink, ip); ok {
+				return mac, true
+			}
+			if ip != gatewayOf(s, ip.Is6()) {
+				return packet.MAC{}, false
+			}
+			s.worldAsk(ip)
+			return s.NS.Neighbour(Uplink, ip)
+		},
+	}, nil
+}
+
+// RawPacket makes a packet: the fields as given, the rest as the sender would set it.
+func RawPacket(src RawSender, fields []Field) (*packet.Packet, error) {
 	v := map[string]string{}
 	for _, f := range fields {
 		v[f.Name] = f.Value
@@ -94,13 +128,9 @@ func rawPacket(src *Source, fields []Field) (*packet.Packet, error) {
 		}
 		return false
 	}
-	l := src.NS.Link(Uplink)
-	if l == nil {
-		return nil, fmt.Errorf("%s has no interface %s", src.Name, Uplink)
-	}
-	p := &packet.Packet{EthSrc: l.MAC(), TTL: 64}
+	p := &packet.Packet{EthSrc: src.MAC, TTL: 64}
 	v6 := has("ipv6_") || has("icmpv6_") || has("nd_") || (!src.Addr(false).IsValid())
-	gw := gatewayOf(src, v6)
+	gw := src.Gateway(v6)
 	switch {
 	case has("arp_") || v["dl_type"] == "0x0806" || v["dl_type"] == "2054":
 		p.EthType, p.EthDst = packet.EthARP, packet.Broadcast
@@ -137,16 +167,12 @@ func rawPacket(src *Source, fields []Field) (*packet.Packet, error) {
 		p.TCPFlags = 0
 	}
 	if _, given := v["dl_dst"]; !given && p.IsIP() {
-		next := p.Dst
-		if mac, ok := src.NS.Neighbour(Uplink, next); ok {
+		mac, ok := src.Neighbour(p.Dst)
+		if !ok {
+			mac, ok = src.Neighbour(gw)
+		}
+		if ok {
 			p.EthDst = mac
-		} else if mac, ok := src.NS.Neighbour(Uplink, gw); ok {
-			p.EthDst = mac
-		} else {
-			src.worldAsk(gw)
-			if mac, ok := src.NS.Neighbour(Uplink, gw); ok {
-				p.EthDst = mac
-			}
 		}
 	}
 	return p, nil

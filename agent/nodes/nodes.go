@@ -158,6 +158,7 @@ func (n *Nodes) host(l *pipeline.List) {
 	p := pipeline.Of(n.env.Tables)
 	gw, err := ovsdb.NewPort(ovsdb.PortSpec{
 		Name: pipeline.GatewayPort, Type: "internal", OFPortRequest: pipeline.GatewayOFPort, MAC: p.GWMAC.String(),
+		MTURequest:  uint16(n.env.Cfg.MTU),
 		ExternalIDs: map[string]string{"towtank-type": "gateway"},
 	})
 	pipeline.Add(l, gw, err)

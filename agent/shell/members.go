@@ -22,7 +22,10 @@ type MembersConfig struct {
 	Node string
 	Bind netip.AddrPort // transport address and gossip port
 	Key  []byte         // of the gossip, 16, 24 or 32 bytes; nil: not encrypted
-	// Rejoin is how often members that are missing are joined again.
+	// Timeout is how long after its last word a member is taken for dead, at least a second; 0: 15 s. In clusters
+	// of more than ten nodes it grows with the logarithm of their number.
+	Timeout time.Duration
+	// Rejoin is how often members that are missing are joined again; 0: a minute.
 	Rejoin time.Duration
 }
 
@@ -42,8 +45,11 @@ type Members struct {
 }
 
 // joinPatience bounds how long the peers are tried before this node goes by what it knows: one that is off
-// takes memberlist 10 s.
-const joinPatience = 2 * time.Second
+// takes memberlist 10 s, and one whose agent is being replaced, too, refuses at once and is there a moment later.
+const (
+	joinPatience = 3 * time.Second
+	joinRetry    = 100 * time.Millisecond
+)
 
 // leaveTimeout bounds how long the word that this node leaves may take.
 const leaveTimeout = 2 * time.Second
@@ -56,6 +62,7 @@ func NewMembers(q *Queue, cfg MembersConfig, handle func(any), log klog.Logger) 
 	c.BindAddr, c.BindPort = cfg.Bind.Addr().String(), int(cfg.Bind.Port())
 	c.AdvertiseAddr, c.AdvertisePort = c.BindAddr, c.BindPort
 	c.SecretKey = cfg.Key
+	cfg.detect(c)
 	c.LogOutput = io.Discard
 	c.Events = notify{m}
 	// A node that comes back under another address takes its name back at once.
@@ -68,6 +75,32 @@ func NewMembers(q *Queue, cfg MembersConfig, handle func(any), log klog.Logger) 
 	m.tell()
 	go m.rejoin()
 	return m, nil
+}
+
+// defaultTimeout is when a member is taken for dead.
+const defaultTimeout = 15 * time.Second
+
+// Shares of the timeout: a member that does not answer is suspected within three probes at the latest, and has the
+// rest of the time to object.
+const (
+	probesOfTimeout = 15
+	probesToObject  = 12
+	answersWithin   = 2 // parts of a probe
+	longerSuspicion = 1 // times: the suspicion ends when it should, not later
+	gossipsOfProbe  = 5
+	minGossipEvery  = 50 * time.Millisecond
+)
+
+// detect sets how fast memberlist notices that a member is gone.
+func (cfg *MembersConfig) detect(c *memberlist.Config) {
+	timeout := cfg.Timeout
+	if timeout <= 0 {
+		timeout = defaultTimeout
+	}
+	c.ProbeInterval = timeout / probesOfTimeout
+	c.ProbeTimeout = c.ProbeInterval / answersWithin
+	c.SuspicionMult, c.SuspicionMaxTimeoutMult = probesToObject, longerSuspicion
+	c.GossipInterval = max(c.ProbeInterval/gossipsOfProbe, minGossipEvery)
 }
 
 // notify is memberlist's way to tell of changes.
@@ -107,8 +140,9 @@ func (m *Members) SetPeers(peers map[string]netip.Addr) {
 	m.mu.Unlock()
 	done := make(chan struct{})
 	go func() {
-		m.join()
-		close(done)
+		defer close(done)
+		for end := time.Now().Add(joinPatience); !m.join() && time.Now().Before(end); time.Sleep(joinRetry) {
+		}
 	}()
 	go func() {
 		select {
@@ -141,8 +175,8 @@ func (m *Members) rejoin() {
 	}
 }
 
-// join tries the peers that are not members.
-func (m *Members) join() {
+// join tries the peers that are not members; it returns whether all are.
+func (m *Members) join() bool {
 	have := map[string]bool{m.cfg.Node: true}
 	for _, n := range m.list.Members() {
 		have[n.Name] = true
@@ -156,11 +190,13 @@ func (m *Members) join() {
 	}
 	m.mu.Unlock()
 	if len(addrs) == 0 {
-		return
+		return true
 	}
-	if _, err := m.list.Join(addrs); err != nil {
+	n, err := m.list.Join(addrs)
+	if err != nil {
 		m.log.V(2).Info("Some members could not be joined", "addresses", addrs, "err", err)
 	}
+	return n == len(addrs)
 }
 
 // Leave implements edge.Members.

@@ -8,8 +8,11 @@ import (
 	"os"
 
 	"towtank/cmd/towtank/cli"
+	"towtank/e2e/cleanup"
 )
 
 func main() {
-	os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	status := cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	cleanup.Run()
+	os.Exit(status)
 }

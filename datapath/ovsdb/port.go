@@ -32,6 +32,9 @@ type PortSpec struct {
 	OFPortRequest uint16            // 1 to 65279; 0: OVS picks one
 	MAC           string            // of an internal interface, in colon notation; "": OVS picks one
 	Tag           uint16            // VLAN of an access port, 1 to 4094; 0: none
+	// MTURequest is the MTU of an internal interface, in bytes, 68 to 65535; 0: OVS sets the least of the
+	// bridge's ports, anew whenever those change.
+	MTURequest uint16
 }
 
 // NewPort returns the port, or an error that names it if the database would refuse it.
@@ -47,6 +50,9 @@ func NewPort(s PortSpec) (*Port, error) {
 	}
 	if s.Tag > 4094 {
 		return nil, fmt.Errorf("port %s: tag %d: want 1 to 4094", s.Name, s.Tag)
+	}
+	if s.MTURequest != 0 && s.MTURequest < 68 {
+		return nil, fmt.Errorf("port %s: mtu_request %d: want 68 to 65535", s.Name, s.MTURequest)
 	}
 	if s.MAC != "" {
 		if len(s.MAC) != 17 || strings.Trim(strings.ToLower(s.MAC), "0123456789abcdef:") != "" {
@@ -94,6 +100,9 @@ func (p *Port) MAC() string { return p.spec.MAC }
 // Tag returns the VLAN of an access port, 0 for none.
 func (p *Port) Tag() uint16 { return p.spec.Tag }
 
+// MTURequest returns the requested MTU in bytes, 0 for none.
+func (p *Port) MTURequest() uint16 { return p.spec.MTURequest }
+
 // Key identifies the port by its name.
 func (p *Port) Key() datapath.Key { return datapath.Key{Kind: datapath.KindPort, Name: p.spec.Name} }
 
@@ -116,6 +125,9 @@ func (p *Port) format() string {
 	if s.Tag != 0 {
 		b.WriteString(" tag=" + strconv.Itoa(int(s.Tag)))
 	}
+	if s.MTURequest != 0 {
+		b.WriteString(" mtu_request=" + strconv.Itoa(int(s.MTURequest)))
+	}
 	for _, k := range slices.Sorted(maps.Keys(s.Options)) {
 		b.WriteString(" options:" + k + "=" + quote(s.Options[k]))
 	}
@@ -133,8 +145,8 @@ func quote(s string) string {
 	return s
 }
 
-// ParsePort parses the text of a port: "NAME type=T mac=M ofport_request=N tag=N options:K=V …
-// external_ids:K=V …". Values with blanks are quoted as in Go.
+// ParsePort parses the text of a port: "NAME type=T mac=M ofport_request=N tag=N mtu_request=N
+// options:K=V … external_ids:K=V …". Values with blanks are quoted as in Go.
 func ParsePort(text string) (*Port, error) {
 	words, err := splitWords(text)
 	if err != nil || len(words) == 0 {
@@ -158,16 +170,12 @@ func ParsePort(text string) (*Port, error) {
 			}
 		case "mac":
 			s.MAC = val
-		case "ofport_request", "tag":
+		case "ofport_request", "tag", "mtu_request":
 			n, err := strconv.ParseUint(val, 10, 16)
 			if err != nil {
 				return nil, fmt.Errorf("port %s: %s %q is not a number from 0 to 65535", s.Name, column, val)
 			}
-			if column == "tag" {
-				s.Tag = uint16(n)
-			} else {
-				s.OFPortRequest = uint16(n)
-			}
+			*map[string]*uint16{"ofport_request": &s.OFPortRequest, "tag": &s.Tag, "mtu_request": &s.MTURequest}[column] = uint16(n)
 		case "options":
 			s.Options[sub] = val
 		case "external_ids":

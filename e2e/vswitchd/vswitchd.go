@@ -1,5 +1,5 @@
-// Package vswitchd runs an Open vSwitch of its own: ovsdb-server and ovs-vswitchd with the dummy datapath in a
-// directory of their own, as any user and beside any other that runs. Time is virtual once it is stopped.
+// Package vswitchd runs an Open vSwitch of its own: ovsdb-server and ovs-vswitchd in a directory of their own,
+// beside any other that runs. With the dummy datapath any user can, and time is virtual once it is stopped.
 package vswitchd
 
 import (
@@ -18,6 +18,7 @@ import (
 	"towtank/datapath/ovsdb"
 	"towtank/datapath/ovsdb/database"
 	"towtank/datapath/unixctl"
+	"towtank/e2e/cleanup"
 )
 
 // maxSocketPath is the longest path of a unix socket (unix(7)).
@@ -35,6 +36,8 @@ type Server struct {
 	db, switchd *exec.Cmd
 	ctl         *unixctl.Client
 	bridges     []string
+	real        bool
+	forget      func() // the signals
 }
 
 // Available says what is missing on this machine, nil if nothing is.
@@ -70,14 +73,23 @@ func schema() (string, error) {
 	return "", fmt.Errorf("%s is not there (Debian: openvswitch-common)", schemas[0])
 }
 
-// Start starts the processes in a new directory. Close removes it.
-func Start() (*Server, error) {
-	dir, err := os.MkdirTemp("", "tt")
+// Start starts the processes with the dummy datapath in a new directory. Close removes it.
+func Start() (*Server, error) { return start(false) }
+
+// StartReal starts the processes for real devices, as root, in the network namespace of the calling thread. They
+// end with that thread.
+func StartReal() (*Server, error) { return start(true) }
+
+func start(real bool) (*Server, error) {
+	dir, err := os.MkdirTemp("", fmt.Sprintf("tt%d-", os.Getpid())) // the name says whose it is: see e2e/netns
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{dir: dir}
-	s.register()
+	s := &Server{dir: dir, real: real}
+	s.forget = cleanup.OnSignal(func() {
+		s.kill()
+		os.RemoveAll(s.dir)
+	})
 	if n := len(s.path("ovs-vswitchd.ctl")) + 20; n > maxSocketPath {
 		s.Close()
 		return nil, fmt.Errorf("%s: the sockets' paths would have about %d bytes, at most %d are allowed: set TMPDIR to a shorter one", dir, n, maxSocketPath)
@@ -97,8 +109,17 @@ func (s *Server) Database() string { return s.path("db.sock") }
 // OpenFlow returns the path of a bridge's management socket.
 func (s *Server) OpenFlow(bridge string) string { return s.path(bridge + ".mgmt") }
 
-// Control returns the path of ovs-vswitchd's control socket.
-func (s *Server) Control() string { return s.path("ovs-vswitchd.ctl") }
+// Dir returns the directory of the processes' sockets and of the database.
+func (s *Server) Dir() string { return s.dir }
+
+// Control returns the path of ovs-vswitchd's control socket: with real devices its usual one, which has another
+// name after each start.
+func (s *Server) Control() string {
+	if s.real {
+		return s.path(fmt.Sprintf("ovs-vswitchd.%d.ctl", s.PID()))
+	}
+	return s.path("ovs-vswitchd.ctl")
+}
 
 // Socket returns the path of a socket in the directory of the processes.
 func (s *Server) Socket(name string) string { return s.path(name) }
@@ -120,7 +141,7 @@ func (s *Server) start() error {
 	if out, err := create.CombinedOutput(); err != nil {
 		return fmt.Errorf("ovsdb-tool create: %w: %s", err, out)
 	}
-	if s.db, err = s.run("ovsdb-server", s.path("conf.db"), "--remote=punix:"+s.Database(), "--unixctl="+s.path("ovsdb-server.ctl")); err != nil {
+	if err := s.startDatabase(); err != nil {
 		return err
 	}
 	conn, err := s.dial(s.db, s.Database())
@@ -135,8 +156,17 @@ func (s *Server) start() error {
 	return s.startSwitch()
 }
 
+func (s *Server) startDatabase() (err error) {
+	s.db, err = s.run("ovsdb-server", s.path("conf.db"), "--remote=punix:"+s.Database(), "--unixctl="+s.path("ovsdb-server.ctl"))
+	return err
+}
+
 func (s *Server) startSwitch() (err error) {
-	if s.switchd, err = s.run("ovs-vswitchd", "unix:"+s.Database(), "--enable-dummy", "--disable-system", "--unixctl="+s.Control()); err != nil {
+	args := []string{"unix:" + s.Database(), "--pidfile=" + s.path("ovs-vswitchd.pid")}
+	if !s.real {
+		args = append(args, "--enable-dummy", "--disable-system", "--unixctl="+s.Control())
+	}
+	if s.switchd, err = s.run("ovs-vswitchd", args...); err != nil {
 		return err
 	}
 	conn, err := s.dial(s.switchd, s.Control())
@@ -211,6 +241,12 @@ func (s *Server) Round() error {
 
 // AddBridge makes a bridge on the dummy datapath that forwards nothing by itself.
 func (s *Server) AddBridge(name string) error { return s.addBridge(name, "secure", nil) }
+
+// KnowBridge notes a bridge that was made by other means, for StartAgain.
+func (s *Server) KnowBridge(name string) error {
+	s.bridges = append(s.bridges, name)
+	return s.waitBridges()
+}
 
 // AddPlainBridge makes a bridge on the dummy datapath that is an ordinary switch, with other_config.
 func (s *Server) AddPlainBridge(name string, other map[string]string) error {
@@ -288,6 +324,31 @@ func (s *Server) Kill() error {
 	return err
 }
 
+// PowerOff kills both processes; what is in the database stays.
+func (s *Server) PowerOff() error {
+	err := errors.Join(s.Kill(), s.db.Process.Kill())
+	_ = s.db.Wait()
+	return err
+}
+
+// PowerOn starts both processes after PowerOff.
+func (s *Server) PowerOn() error {
+	os.Remove(s.Database())
+	os.Remove(s.path("ovsdb-server.ctl"))
+	if err := s.startDatabase(); err != nil {
+		return err
+	}
+	conn, err := s.dial(s.db, s.Database())
+	if err != nil {
+		return err
+	}
+	conn.Close()
+	return s.StartAgain()
+}
+
+// Running reports whether ovs-vswitchd runs.
+func (s *Server) Running() bool { return s.switchd != nil && s.switchd.ProcessState == nil }
+
 // StartAgain starts ovs-vswitchd after Kill.
 func (s *Server) StartAgain() error {
 	os.Remove(s.Control())
@@ -312,7 +373,7 @@ func (s *Server) Close() {
 		}
 	}
 	os.RemoveAll(s.dir)
-	s.unregister()
+	s.forget()
 }
 
 // kill kills the processes that run.

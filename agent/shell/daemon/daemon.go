@@ -144,7 +144,7 @@ func (n *node) synced(facts ...string) {
 
 // open connects to Open vSwitch, the kernel and the other nodes.
 func (n *node) open(ctx context.Context, cfg *config.Config) (err error) {
-	if n.sw, err = connect(ctx, n.o, n.q, n.handle, n.refuser); err != nil {
+	if n.sw, err = connect(ctx, n.o, cfg.Uplink, n.q, n.handle, n.refuser); err != nil {
 		return err
 	}
 	n.closers = append(n.closers, n.sw.Close)
@@ -220,13 +220,15 @@ func wait(ctx context.Context) bool {
 }
 
 // connect connects to Open vSwitch, as soon as it is there.
-func connect(ctx context.Context, o Options, q *shell.Queue, handle func(any), r *refuser) (*ovs.Switch, error) {
+func connect(ctx context.Context, o Options, uplink string, q *shell.Queue, handle func(any), r *refuser) (*ovs.Switch, error) {
 	for {
 		sw, err := ovs.Connect(ovs.Config{
 			Bridge: o.Bridge, Database: o.Database, OpenFlow: o.OpenFlow, Control: o.Control, Post: q.Post,
 			Port: func(e datapath.PortEvent) { handle(e) }, Disconnect: func(e datapath.DisconnectEvent) { handle(e) },
 			PacketIn:      r.packetIn,
 			LearnedTables: []uint8{pipeline.TableAffinity},
+			// The device of the node's address is the local port of the bridge that tunnels leave by, of the same name.
+			Neighbour: (&neighbours{o.Netns, uplink}).find, NeighbourBridge: uplink,
 		})
 		if err == nil {
 			r.sw.Store(sw)
@@ -273,7 +275,13 @@ func membership(o Options, cfg *config.Config, q *shell.Queue, handle func(any))
 	if !ok {
 		addr, _ = cfg.Transport(true)
 	}
-	list, err := shell.NewMembers(q, shell.MembersConfig{Node: o.Node, Bind: netip.AddrPortFrom(addr, o.GossipPort), Key: o.GossipKey}, handle, o.Log)
+	timeout, rejoin, err := o.Settings.members()
+	if err != nil {
+		return nil, nil, err
+	}
+	list, err := shell.NewMembers(q, shell.MembersConfig{
+		Node: o.Node, Bind: netip.AddrPortFrom(addr, o.GossipPort), Key: o.GossipKey, Timeout: timeout, Rejoin: rejoin,
+	}, handle, o.Log)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -28,6 +28,10 @@ type Settings struct {
 	MTU                  int            `json:"mtu,omitempty"` // of Pods, bytes
 	AuditEvery           string         `json:"auditEvery,omitempty"`
 	Membership           string         `json:"membership,omitempty"` // local or egressgroup: who finds the Pods of an Egress
+	// MemberTimeout is how long after its last word a node is taken for dead, MemberRejoin how often nodes
+	// that are missing are tried again.
+	MemberTimeout string `json:"memberTimeout,omitempty"`
+	MemberRejoin  string `json:"memberRejoin,omitempty"`
 }
 
 // ReadSettings reads the file; a field that it does not know is an error. "" is an empty file.
@@ -60,15 +64,31 @@ func (s *Settings) config() (*config.Config, error) {
 	if s.MTU != 0 && (s.MTU < 1280 || s.MTU > 65535) {
 		return nil, fmt.Errorf("settings: mtu %d: allowed are 1280 to 65535", s.MTU)
 	}
-	if s.AuditEvery != "" {
-		d, err := time.ParseDuration(s.AuditEvery)
-		if err == nil && d < time.Second {
-			err = errors.New("allowed is 1s and more")
-		}
-		if err != nil {
-			return nil, fmt.Errorf("settings: auditEvery %q: %w", s.AuditEvery, err)
-		}
-		c.AuditEvery = d
+	var err error
+	c.AuditEvery, err = duration("auditEvery", s.AuditEvery)
+	return c, err
+}
+
+// duration reads a duration of at least a second; "" is 0.
+func duration(name, text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
 	}
-	return c, nil
+	d, err := time.ParseDuration(text)
+	if err == nil && d < time.Second {
+		err = errors.New("allowed is 1s and more")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("settings: %s %q: %w", name, text, err)
+	}
+	return d, nil
+}
+
+// members returns how long a node may be silent, and how often missing ones are tried; 0 is the default.
+func (s *Settings) members() (timeout, rejoin time.Duration, err error) {
+	if timeout, err = duration("memberTimeout", s.MemberTimeout); err != nil {
+		return 0, 0, err
+	}
+	rejoin, err = duration("memberRejoin", s.MemberRejoin)
+	return timeout, rejoin, err
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"towtank/e2e/netns"
 	"towtank/e2e/ovsdummy"
 	"towtank/e2e/vswitchd"
 	"towtank/internal/spelling"
@@ -23,6 +24,7 @@ type backend struct {
 var backends = map[string]backend{
 	"sim":      {run: scenarios.Run},
 	"ovsdummy": {run: ovsdummy.Run, unable: vswitchd.Available},
+	"netns":    {run: netns.Run, unable: netns.Available},
 }
 
 // backendNamed returns a backend that can run here.

@@ -166,7 +166,7 @@ func TestStatusOfCalls(t *testing.T) {
 		errs string
 	}{
 		{[]string{"run", skipped}, 3, ""},
-		{[]string{"run", "--backend", "netns", path}, 3, "backend netns is not available in this build"},
+		{[]string{"run", "--backend", "cluster", path}, 3, "backend cluster is not available in this build"},
 		{[]string{"run", "--backend", "ovsdumy", path}, 2, `did you mean "ovsdummy"?`},
 		{[]string{"run", "no-such.scenario"}, 2, "no-such.scenario: no such file"},
 		{[]string{"run", t.TempDir()}, 2, "there is no .scenario file below it"},

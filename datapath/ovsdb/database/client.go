@@ -59,7 +59,7 @@ func Dial(network, address, bridge string, changed func(datapath.PortEvent)) (*C
 	c.conn.Go("monitor", []any{Name, "", map[string]any{
 		"Bridge":       columns("name", "ports", "datapath_type"),
 		"Port":         columns("name", "interfaces", "external_ids", "tag"),
-		"Interface":    columns("name", "type", "options", "ofport", "ofport_request", "mac", "link_state", "error"),
+		"Interface":    columns("name", "type", "options", "ofport", "ofport_request", "mac", "mtu_request", "link_state", "error"),
 		"Open_vSwitch": columns("cur_cfg"),
 	}}, func(raw json.RawMessage, err error) { // in the reading goroutine, before the first update
 		if err == nil {
@@ -218,6 +218,7 @@ func (c *Client) Ports() []*ovsdb.Port {
 		made, err := ovsdb.NewPort(ovsdb.PortSpec{
 			Name: name, Type: strings.TrimSuffix(textOf(p.iface["type"]), "system"), Options: mapOf(p.iface["options"]), ExternalIDs: mapOf(p.port["external_ids"]),
 			OFPortRequest: uint16(numberOf(p.iface["ofport_request"])), MAC: textOf(p.iface["mac"]), Tag: uint16(numberOf(p.port["tag"])),
+			MTURequest: uint16(numberOf(p.iface["mtu_request"])),
 		})
 		if err == nil {
 			out = append(out, made)
@@ -315,7 +316,7 @@ func (c *Client) put(p *ovsdb.Port, i int, old port, exists bool) []any {
 	}
 	iface := map[string]any{
 		"type": p.Type(), "options": wireMap(p.Options()),
-		"ofport_request": optional(p.OFPortRequest() != 0, p.OFPortRequest()), "mac": optional(p.MAC() != "", p.MAC()),
+		"ofport_request": optional(p.OFPortRequest() != 0, p.OFPortRequest()), "mac": optional(p.MAC() != "", p.MAC()), "mtu_request": optional(p.MTURequest() != 0, p.MTURequest()),
 	}
 	prow := map[string]any{"external_ids": wireMap(p.ExternalIDs()), "tag": optional(p.Tag() != 0, p.Tag())}
 	if exists {
