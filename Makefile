@@ -6,7 +6,7 @@ GO ?= go
 # Pinned, so that a new release cannot fail an old commit.
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: crds soak fuzz museum seeds fidelity run test lint race bench build fmt
+.PHONY: e2e e2e-core crds soak fuzz museum seeds fidelity run test lint race bench build fmt
 
 # Run the shipped scenarios in the tank: make run SCENARIOS="-v scenarios/tour/first.scenario"
 run:
@@ -49,6 +49,13 @@ PIPELINES ?= 2000
 SEED ?= 1000
 fidelity:
 	TOWTANK_OVS=1 TOWTANK_PIPELINES=$(PIPELINES) TOWTANK_SEED=$(SEED) $(GO) test -count=1 -timeout 4h ./e2e/fidelity
+
+# The scenarios and the suites on real nodes: sudo make e2e. Its core takes a few minutes.
+e2e:
+	@bash e2e/run.sh all
+
+e2e-core:
+	@bash e2e/run.sh core
 
 lint:
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }

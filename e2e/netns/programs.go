@@ -31,7 +31,17 @@ func ourPrograms() (*programs, error) {
 	return built.p, built.err
 }
 
+// programsAt names the directory of our programs for what is not installed beside them, such as tests.
+const programsAt = "TOWTANK_PROGRAMS"
+
 func findPrograms() (*programs, error) {
+	if dir := os.Getenv(programsAt); dir != "" {
+		p := programsIn(dir)
+		if !p.there() {
+			return nil, fmt.Errorf("%s=%s: towtank-agent, -controller, -cni and -peer are not all there", programsAt, dir)
+		}
+		return p, nil
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err

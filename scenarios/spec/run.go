@@ -34,6 +34,10 @@ func (s *Scenario) Run() {
 		s.t.Fatalf("the scenario is not right:\n%v\n%s", err, numbered(text))
 		return
 	}
+	if elsewhere != nil {
+		s.runElsewhere(f, text)
+		return
+	}
 	for _, seed := range s.seeds {
 		if failed := Check(f, seed); failed != "" {
 			s.t.Fatalf("%s\nThe scenario, to keep as %s:\n\n%s", failed, f.Name, text)
@@ -103,6 +107,10 @@ func numbered(text []byte) string {
 func (s *Scenario) Inspect(seed uint64, look func(w *sim.World)) {
 	s.t.Helper()
 	s.ran = true
+	if elsewhere != nil {
+		s.skip("it looks into a simulated world")
+		return
+	}
 	if len(s.bad) > 0 {
 		s.t.Fatalf("the scenario is not right:\n%s", strings.Join(s.bad, "\n"))
 		return

@@ -7,9 +7,12 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	"towtank/e2e/suites"
 )
 
 func TestPodChurn(t *testing.T) {
+	suites.Use()
 	RegisterFailHandler(Fail)
 	RunSpecs(t, "Pod churn")
 }
