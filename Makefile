@@ -42,7 +42,7 @@ crds:
 # The packages in which goroutines meet.
 race:
 	$(GO) test -race ./scenarios/fuzz -run SameHash
-	$(GO) test -race ./cmd/... ./agent/shell/... ./deploy ./e2e/apiserver ./sim/kube/clients ./sim/fabric ./scenarios/spec ./datapath/...
+	$(GO) test -race ./cmd/... ./agent/shell/... ./deploy ./e2e/apiserver ./e2e/faults ./sim/kube/clients ./sim/fabric ./scenarios/spec ./datapath/...
 
 # The model of the switch and Open vSwitch's code on random pipelines and packets; PIPELINES of 100 packets from SEED on.
 PIPELINES ?= 2000

@@ -254,6 +254,11 @@ func (fs Faults) Unused() []string {
 	return out
 }
 
+// Late reports whether one of them holds back what the effect brings about.
+func (fs Faults) Late() bool {
+	return slices.ContainsFunc(fs, func(f *Fault) bool { return f.Mode == Late })
+}
+
 // Unspent reports whether one of them may still hit.
 func (fs Faults) Unspent() bool {
 	return slices.ContainsFunc(fs, func(f *Fault) bool { return !f.spent() })

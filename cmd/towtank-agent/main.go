@@ -21,10 +21,12 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
+	"towtank/agent"
 	"towtank/agent/apis/crd/v1beta1"
 	"towtank/agent/apis/crd/v1beta1/clientset"
 	"towtank/agent/shell"
 	"towtank/agent/shell/daemon"
+	"towtank/e2e/faults"
 )
 
 // flags are what the command line says.
@@ -34,6 +36,7 @@ type flags struct {
 	statusSocket, metrics       string
 	stateDir, addressDir, keyIn string
 	gossipPort                  uint16
+	faults                      bool
 }
 
 func main() {
@@ -69,6 +72,10 @@ func command() *cobra.Command {
 	p.StringVar(&f.addressDir, "address-dir", "/var/lib/towtank/addresses", "directory of the addresses given to Pods")
 	p.StringVar(&f.keyIn, "gossip-key", "", "file with the key of the membership: 16, 24 or 32 bytes; none: not encrypted")
 	p.Uint16Var(&f.gossipPort, "gossip-port", 10351, "TCP and UDP port of the membership, on the node's InternalIP")
+	p.BoolVar(&f.faults, "faults", false, "ask the API server of a scenario before each effect whether it is to fail (e2e/faults)")
+	if err := p.MarkHidden("faults"); err != nil {
+		panic(err) // the flag is there
+	}
 	c.AddCommand(inspections()...)
 	c.CompletionOptions.DisableDefaultCmd = true
 	return c
@@ -114,10 +121,18 @@ func run(ctx context.Context, f flags) error {
 	defer events.Shutdown()
 	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: kube.CoreV1().Events("")})
 	log := klog.Background()
+	var wrap func(context.Context, *shell.Queue, agent.Seams, func(any)) (agent.Seams, func(any))
+	if f.faults {
+		i, err := faults.New(rest, log)
+		if err != nil {
+			return err
+		}
+		wrap = i.Wrap
+	}
 	return daemon.Run(ctx, daemon.Options{
 		Node: f.node, Settings: settings, Bridge: f.bridge, Database: filepath.Join(f.runDir, "db.sock"),
 		OpenFlow: filepath.Join(f.runDir, f.bridge+".mgmt"), Control: filepath.Join(f.runDir, "ovs-vswitchd.pid"), Socket: f.socket, StatusSocket: f.statusSocket, MetricsAddress: f.metrics, StateDir: f.stateDir, AddressDir: f.addressDir,
-		GossipPort: f.gossipPort, GossipKey: key, Kube: kube, CRD: crd,
+		Wrap: wrap, GossipPort: f.gossipPort, GossipKey: key, Kube: kube, CRD: crd,
 		Recorder: events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "towtank-agent", Host: f.node}), Log: log,
 		Ready: func() { log.Info("Ready for calls", "node", f.node, "socket", f.socket) },
 	})

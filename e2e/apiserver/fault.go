@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -48,12 +49,17 @@ func (s *Server) faulted(r *request, perform func() error) error {
 	case sim.Timeout, sim.LostReply:
 		return s.unanswered(r)
 	case sim.Die, sim.DieAfter:
-		if s.cfg.Kill != nil {
-			s.cfg.Kill(r.client.name)
-		}
+		s.kill(r.client)
 		panic(http.ErrAbortHandler)
 	}
 	return err
+}
+
+// kill ends the process of a client, if somebody said how.
+func (s *Server) kill(c *client) {
+	if s.cfg.Kill != nil {
+		s.cfg.Kill(c.name)
+	}
 }
 
 // unanswered keeps a request waiting, and then says that nothing is known of it.
@@ -75,11 +81,49 @@ func (s *Server) unanswered(r *request) error {
 	return apierrors.NewTimeoutError("the request did not complete in time (a fault of the scenario)", 0)
 }
 
+// effects answers what an agent asks before it does something to its node (package faults), and tells it to die:
+//
+//	POST /towtank/effects/CLASS   {"mode": "refuse"}, "" if nothing happens to it
+//	GET  /towtank/late            {"late": true} as long as ports are to be held back
+//	POST /towtank/die             the process is ended
+func (s *Server) effects(c *client, w http.ResponseWriter, hr *http.Request) bool {
+	path, ok := strings.CutPrefix(hr.URL.Path, "/towtank/")
+	if !ok {
+		return false
+	}
+	class, isEffect := strings.CutPrefix(path, "effects/")
+	s.mu.Lock()
+	cut, late := c.cut, c.faults.Late()
+	var mode sim.FaultMode
+	if isEffect && !cut && hr.Method == http.MethodPost {
+		mode = c.faults.Hit(class)
+	}
+	s.mu.Unlock()
+	switch {
+	case cut:
+		panic(http.ErrAbortHandler)
+	case path == "die" && hr.Method == http.MethodPost:
+		s.kill(c)
+		answer(w, http.StatusOK, []byte("{}"))
+	case isEffect && hr.Method == http.MethodPost:
+		if mode == sim.Die {
+			s.kill(c)
+		}
+		answer(w, http.StatusOK, jsonOf(map[string]sim.FaultMode{"mode": mode}))
+	case path == "late" && hr.Method == http.MethodGet:
+		answer(w, http.StatusOK, jsonOf(map[string]bool{"late": late}))
+	default:
+		fail(w, noSuchPath(hr))
+	}
+	return true
+}
+
 // unit names what an effect is about: kind and name, as units of agents are named.
 func (r *request) unit() string { return fmt.Sprintf("%s/%s/%s", r.kind, r.namespace, r.name) }
 
-// AddFault sets a fault on a client. Of the classes of effects only api-status and api-get (and any) are the
-// server's; those of the node are its agent's.
+// AddFault sets a fault on a client. Those of the classes api-status and api-get hit its requests; those of the node
+// hit what an agent does there, if it asks (package faults: towtank-agent --faults); any hits both, in the order in
+// which they come.
 func (s *Server) AddFault(client string, f sim.Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

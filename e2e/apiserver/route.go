@@ -66,7 +66,7 @@ func (s *Server) serve(w http.ResponseWriter, hr *http.Request) {
 		fail(w, apierrors.NewUnauthorized("no bearer token of a client of this server"))
 		return
 	}
-	if s.discovery(w, hr) {
+	if s.effects(c, w, hr) || s.discovery(w, hr) {
 		return
 	}
 	r, err := parse(hr)

@@ -61,6 +61,9 @@ type Options struct {
 	CRD      clientset.Interface
 	Recorder record.EventRecorder
 	Log      klog.Logger
+	// Wrap, if set, puts something between the loop and its seams, and between events and the loop: tests have effects
+	// fail there. What it starts ends with ctx.
+	Wrap func(ctx context.Context, q *shell.Queue, s agent.Seams, handle func(any)) (agent.Seams, func(any))
 	// Ready is called once what was on the node has been read and calls are taken. nil: nobody hears.
 	Ready func()
 }
@@ -113,6 +116,7 @@ type node struct {
 	o       Options
 	q       *shell.Queue
 	loop    *agent.Loop
+	hear    func(ev any) // the loop's Handle, or what is between
 	refuser *refuser
 	sw      *ovs.Switch
 	kernel  *linux.Host
@@ -131,7 +135,7 @@ func (n *node) close() {
 }
 
 // handle hands an event to the loop. It runs on the queue, which is run when the loop is there.
-func (n *node) handle(ev any) { n.loop.Handle(ev) }
+func (n *node) handle(ev any) { n.hear(ev) }
 
 // synced tells the loop that what there was of kinds of facts at the start has been told.
 func (n *node) synced(facts ...string) {
@@ -170,10 +174,17 @@ func (n *node) open(ctx context.Context, cfg *config.Config) (err error) {
 func (n *node) assemble(ctx context.Context, cfg *config.Config) (err error) {
 	n.cluster, n.clock = shell.NewCluster(n.q, n.o.Kube, n.o.CRD, n.o.Recorder, n.handle, n.o.Log), shell.NewClock(n.q)
 	n.journal = shell.NewJournal(func(unit string) []string { return n.loop.About(unit) })
-	n.loop, err = agent.New(cfg, agent.Seams{
-		Switch: n.journal.Switch(n.sw), Host: n.journal.Host(n.kernel), Cluster: n.journal.Cluster(n.cluster),
-		IPAM: n.journal.IPAM(shell.NewIPAM(n.q, n.o.AddressDir, cfg.PodCIDRs)), Members: n.members, Clock: n.clock, Post: n.q.Post, Log: n.o.Log,
-	})
+	seams := agent.Seams{
+		Switch: n.sw, Host: n.kernel, Cluster: n.cluster, IPAM: shell.NewIPAM(n.q, n.o.AddressDir, cfg.PodCIDRs), Members: n.members, Clock: n.clock,
+		Post: n.q.Post, Log: n.o.Log,
+	}
+	n.hear = func(ev any) { n.loop.Handle(ev) }
+	if n.o.Wrap != nil {
+		seams, n.hear = n.o.Wrap(ctx, n.q, seams, n.hear)
+	}
+	seams.Switch, seams.Host = n.journal.Switch(seams.Switch), n.journal.Host(seams.Host)
+	seams.Cluster, seams.IPAM = n.journal.Cluster(seams.Cluster), n.journal.IPAM(seams.IPAM)
+	n.loop, err = agent.New(cfg, seams)
 	if err != nil {
 		return err
 	}

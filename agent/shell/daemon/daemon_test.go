@@ -34,7 +34,9 @@ import (
 	"towtank/agent/shell/daemon"
 	"towtank/deploy"
 	"towtank/e2e/apiserver"
+	"towtank/e2e/faults"
 	"towtank/e2e/vswitchd"
+	"towtank/sim"
 	"towtank/sim/kube"
 )
 
@@ -184,16 +186,23 @@ ports: [{name: http, protocol: TCP, port: 8080}]
 endpoints: [{addresses: [WEB], nodeName: n1, conditions: {ready: true, serving: true, terminating: false}}]
 `
 
-// TestPodsOnRealOVS runs the production agent on a node that is a network namespace with a real Open vSwitch
-// in userspace, and has the packets of real Pods decide.
-func TestPodsOnRealOVS(t *testing.T) {
+// realNode is a node that is a network namespace with a real Open vSwitch in userspace, and an API server.
+type realNode struct {
+	*thread
+	api     *apiserver.Server
+	url     string
+	options daemon.Options
+}
+
+func newNode(t *testing.T, name string) *realNode {
+	t.Helper()
 	if err := available(); err != nil {
 		if os.Getenv("TOWTANK_ROOT") == "1" && os.Getenv("TOWTANK_OVS") == "1" {
 			t.Fatal(err)
 		}
 		t.Skip(err) // a developer's machine without root or Open vSwitch; CI fails above
 	}
-	name := fmt.Sprintf("towtank-node-%d", os.Getpid())
+	name = fmt.Sprintf("towtank-%s-%d", name, os.Getpid())
 	node := namespace(t, name)
 	node.run(t, "ip", "link", "set", "lo", "up")
 	node.run(t, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0-far")
@@ -211,8 +220,8 @@ func TestPodsOnRealOVS(t *testing.T) {
 	node.run(t, "ovs-vsctl", "--db=unix:"+server.Database(), "add-br", "br-int", "--",
 		"set", "bridge", "br-int", "datapath_type=netdev", "fail_mode=secure", "protocols=OpenFlow15")
 
-	before, slice, _ := strings.Cut(objects, "---\napiVersion: discovery")
 	api, url := kubernetesAPI(t)
+	before, _, _ := strings.Cut(objects, endpointSlice)
 	api.Do(func(c *kube.Cluster) {
 		if results, err := c.Apply([]byte(before), "objects.yaml"); err != nil {
 			t.Fatalf("%v %v", results, err)
@@ -227,15 +236,65 @@ func TestPodsOnRealOVS(t *testing.T) {
 		t.Fatal(err)
 	}
 	mine, crd := clients(t, api.RESTConfig("n1", url))
-	admin, _ := clients(t, api.RESTConfig("admin", url))
-
 	dir := t.TempDir()
-	options := daemon.Options{
+	return &realNode{node, api, url, daemon.Options{
 		Node: "n1", Settings: &daemon.Settings{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}}, Netns: name, Bridge: "br-int",
-		Database: server.Database(), OpenFlow: server.OpenFlow("br-int"), Control: server.Control(), Socket: filepath.Join(dir, "cni.sock"), StatusSocket: filepath.Join(dir, "agent.sock"), MetricsAddress: freeAddress(t),
+		Database: server.Database(), OpenFlow: server.OpenFlow("br-int"), Control: server.Control(),
+		Socket: filepath.Join(dir, "cni.sock"), StatusSocket: filepath.Join(dir, "agent.sock"), MetricsAddress: freeAddress(t),
 		StateDir: filepath.Join(dir, "run"), AddressDir: filepath.Join(dir, "addresses"),
 		Kube: mine, CRD: crd, Recorder: record.NewFakeRecorder(1000), Log: klog.Background(),
+	}}
+}
+
+// TestFaultsOnRealOVS has effects of the production agent fail on a real node, as scenarios do: the Pod is wired
+// in the end, and its ADD is not answered before it is.
+func TestFaultsOnRealOVS(t *testing.T) {
+	node := newNode(t, "faults")
+	i, err := faults.New(node.api.RESTConfig("n1", node.url), klog.Background())
+	if err != nil {
+		t.Fatal(err)
 	}
+	node.options.Wrap = i.Wrap
+	stop := start(t, node.options)
+	settled(t, node.options.StatusSocket, node.api)
+
+	node.api.AddFault("n1", sim.Fault{Effect: sim.EffectPorts, Mode: sim.Late})
+	node.api.AddFault("n1", sim.Fault{Effect: sim.EffectSwitch, Mode: sim.LostReply})
+	pod := namespace(t, node.name+"-web")
+	answered := make(chan *shell.CNIAnswer, 1)
+	go func() { answered <- call(node.options.Socket, "ADD", pod, "web", nil) }()
+	select {
+	case a := <-answered:
+		t.Fatalf("ADD was answered while the port had no number: %+v", a)
+	case <-time.After(time.Second):
+	}
+	node.api.ClearFaults("n1")
+	node.api.AddFault("n1", sim.Fault{Effect: sim.EffectSwitch, Mode: sim.LostReply})
+	if a := <-answered; a.Code != 0 {
+		t.Fatalf("ADD: %+v", a)
+	}
+	if unused := node.api.UnusedFaults(); len(unused) > 0 {
+		t.Errorf("faults that did not hit: %v", unused)
+	}
+	pod.serve(t, ":8080", "web")
+	settled(t, node.options.StatusSocket, node.api)
+	node.eventually(t, "10.10.1.2:8080", "web 10.10.1.1").Close()
+	if a := call(node.options.Socket, "DEL", pod, "web", nil); a.Code != 0 {
+		t.Errorf("DEL: %+v", a)
+	}
+	stop()
+}
+
+// endpointSlice is where the EndpointSlice begins in objects: the address in it is known later.
+const endpointSlice = "---\napiVersion: discovery"
+
+// TestPodsOnRealOVS runs the production agent on a node that is a network namespace with a real Open vSwitch
+// in userspace, and has the packets of real Pods decide.
+func TestPodsOnRealOVS(t *testing.T) {
+	node := newNode(t, "pods")
+	name, api, options := node.name, node.api, node.options
+	admin, _ := clients(t, api.RESTConfig("admin", node.url))
+	_, slice, _ := strings.Cut(objects, endpointSlice)
 	stop := start(t, options)
 
 	pods := map[string]*thread{}
