@@ -198,9 +198,9 @@ func TestAllocates(t *testing.T) {
 	}
 	for _, line := range []string{
 		"towtank_controller_leading 1", "towtank_controller_ready 1", `towtank_controller_api_objects{kind="Egress"} 4`,
-		`towtank_controller_api_requests_total{kind="Egress",result="Conflict",verb="update"} 1`,
+		`towtank_controller_api_requests_total{kind="Egress",result="Conflict",verb="update"} `, // how many depends on who is first
 	} {
-		if !strings.Contains(string(metrics), "\n"+line+"\n") {
+		if !strings.Contains(string(metrics), "\n"+line) {
 			t.Errorf("no line %s in\n%s", line, metrics)
 		}
 	}
