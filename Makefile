@@ -44,11 +44,14 @@ race:
 	$(GO) test -race ./scenarios/fuzz -run SameHash
 	$(GO) test -race ./cmd/... ./agent/shell/... ./deploy ./e2e/apiserver ./e2e/faults ./sim/kube/clients ./sim/fabric ./scenarios/spec ./datapath/...
 
-# The model of the switch and Open vSwitch's code on random pipelines and packets; PIPELINES of 100 packets from SEED on.
+# The models and the real thing: the switch and Open vSwitch's code on random pipelines, PIPELINES of 100 packets; the
+# host and Linux on random rules, HOSTS of 60 packets (root); both from SEED on.
 PIPELINES ?= 2000
 SEED ?= 1000
+HOSTS ?= 500
 fidelity:
-	TOWTANK_OVS=1 TOWTANK_PIPELINES=$(PIPELINES) TOWTANK_SEED=$(SEED) $(GO) test -count=1 -timeout 4h ./e2e/fidelity
+	TOWTANK_OVS=1 TOWTANK_PIPELINES=$(PIPELINES) TOWTANK_SEED=$(SEED) $(GO) test -count=1 -timeout 4h -run OpenVSwitch ./e2e/fidelity
+	TOWTANK_ROOT=1 TOWTANK_HOSTS=$(HOSTS) TOWTANK_SEED=$(SEED) $(GO) test -count=1 -timeout 4h -run Linux ./e2e/fidelity
 
 # The scenarios and the suites on real nodes: sudo make e2e. Its core takes a few minutes.
 e2e:

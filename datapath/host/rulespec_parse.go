@@ -67,9 +67,10 @@ func ParseRuleWords(f Family, w []string) (*RuleSpec, error) {
 }
 
 type specParser struct {
-	w   []string
-	r   *RuleSpec
-	not bool
+	w    []string
+	r    *RuleSpec
+	not  bool
+	seen string // the options of once that came
 	// module is the match of the last -m; its options may follow.
 	module string
 }
@@ -117,7 +118,19 @@ func (p *specParser) negated() bool {
 	return n
 }
 
+// once are the options that a rule has once at the most, by all their names.
+var once = map[string]string{
+	"-s": "-s", "--source": "-s", "--src": "-s", "-d": "-d", "--destination": "-d", "--dst": "-d", "-i": "-i", "--in-interface": "-i",
+	"-o": "-o", "--out-interface": "-o", "-p": "-p", "--protocol": "-p", "--proto": "-p",
+}
+
 func (p *specParser) option(opt string) error {
+	if name := once[opt]; name != "" {
+		if strings.Contains(p.seen, name) {
+			return fmt.Errorf("multiple %s flags not allowed", name)
+		}
+		p.seen += name
+	}
 	switch opt {
 	case "-s", "--source", "--src", "-d", "--destination", "--dst":
 		m, err := p.net(opt)

@@ -1,4 +1,4 @@
-// Package fidelity compares the model of the switch (towtank/sim/ovs) with the code of Open vSwitch: random
-// pipelines and packets go through both, and what comes out, what is refused, learned flows and tracked connections must
-// be equal.
+// Package fidelity compares the models with the real thing on random input: the switch (towtank/sim/ovs) with the code
+// of Open vSwitch, and the host (towtank/sim/host) with Linux. What is refused and what comes out must be equal, and of
+// the switch learned flows and tracked connections, too.
 package fidelity

@@ -209,6 +209,7 @@ func note(met map[string]int, real *side) {
 func compare(g generator, model, real *side, now *time.Time, met map[string]int) string {
 	defer func() { met["metered"] += int(model.sw.Counters().Metered) }()
 	var written []string
+	g.closes = g.chance(40)
 	for _, o := range g.pipeline() {
 		ops := []datapath.Op{{New: o}}
 		apply := sim.Switch.ApplyBundle

@@ -53,7 +53,7 @@ func (g generator) packet(out []received) (uint32, *packet.Packet) {
 	switch g.IntN(5) {
 	case 0, 1:
 		p.Proto, p.TCPFlags, p.Seq = packet.ProtoTCP, packet.SYN, sequence
-		if g.chance(10) {
+		if g.closes && g.chance(15) {
 			p.TCPFlags = []uint8{packet.ACK, packet.RST, packet.FIN | packet.ACK}[g.IntN(3)]
 		}
 	case 2, 3:

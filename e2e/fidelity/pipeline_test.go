@@ -14,6 +14,9 @@ import (
 type generator struct {
 	*rand.Rand
 	groups int // that actions may use: 1 to this
+	// closes: TCP connections end, and none is translated. Open vSwitch gives a connection that begins again another
+	// port, as long as it has not swept the translation of the one before.
+	closes bool
 }
 
 func (g generator) of(list ...string) string { return list[g.IntN(len(list))] }
@@ -295,6 +298,7 @@ func (g generator) ct(v6 bool, next func() int) string {
 		a = append(a, fmt.Sprint("zone=", zone))
 	}
 	switch {
+	case g.closes:
 	case commit && zone == untranslated:
 		// Open vSwitch 3.1 ends with a segmentation fault when force meets an answer of a translated connection.
 		if g.chance(20) {

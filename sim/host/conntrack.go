@@ -191,6 +191,12 @@ func (n *Netns) track(c *pkt) bool {
 		e = &conn{orig: k, reply: k.invert(), created: now, serial: n.ct.serial, fi: c.fi}
 	}
 	c.ct, c.reply = e, reply
+	if reply && !e.seenReply && p.Proto == packet.ProtoTCP && p.TCPFlags&packet.RST != 0 {
+		// Refused: the entry goes at once, so that the next try is a new connection (nf_conntrack_proto_tcp.c).
+		n.ct.remove(e)
+		c.state = ctEstablished
+		return true
+	}
 	switch {
 	case reply:
 		c.state = ctEstablished

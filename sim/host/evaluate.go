@@ -215,6 +215,9 @@ func portOK(r host.PortRange, port uint16) bool { return !r.Set || r.Contains(po
 func (n *Netns) matchConntrack(m host.MatchConntrack, c *pkt) bool {
 	if m.States != 0 {
 		s := c.state
+		if s == 0 {
+			s = ctInvalid // in table raw, before it is tracked (xt_conntrack.c)
+		}
 		if e := c.ct; e != nil {
 			if e.srcNAT {
 				s |= host.CTSNAT

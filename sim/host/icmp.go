@@ -20,8 +20,11 @@ func (n *Netns) icmpError(c *pkt, typ, code uint8) {
 	if c.fi == 1 {
 		e.Proto = packet.ProtoICMPv6
 	}
-	if c.in != nil && n.isLocal(p.Dst) {
+	switch {
+	case c.in != nil && n.isLocal(p.Dst):
 		e.Src = p.Dst
+	case c.in != nil && c.fi == 1:
+		e.Src = n.source6(c.in, p.Src) // the link where it came in, not that of the way back (net/ipv6/icmp.c)
 	}
 	if c.local {
 		// The sender is this namespace: the socket gets the error, no packet is sent.
@@ -32,6 +35,10 @@ func (n *Netns) icmpError(c *pkt, typ, code uint8) {
 			n.untranslate(e, c.ct, c.reply)
 		}
 		n.q.Add(func() { n.socket(back) })
+		return
+	}
+	if c.delivered {
+		n.respond(e) // the packet has left conntrack (nf_reset_ct)
 		return
 	}
 	n.answer(c, e)
@@ -45,17 +52,22 @@ func (n *Netns) errorSource(p *packet.Packet) netip.Addr {
 	return p.Dst
 }
 
-// answer sends e, which answers c, with c's conntrack entry if that is not in the table yet: then the
-// answer could not be matched to it.
+// answer sends e, an error or a reset about c, as related to c's connection (nf_conntrack_attach): it could not always be
+// matched, if c is translated already, or its entry is not in the table yet.
 func (n *Netns) answer(c *pkt, e *packet.Packet) {
 	a := n.newPkt(e)
-	a.anySource = true
-	if c.ct != nil && !c.ct.confirmed {
+	if c.ct != nil {
 		a.ct, a.reply, a.state = c.ct, !c.reply, ctRelated
-		if e.Proto == packet.ProtoTCP {
-			a.state = ctEstablished
-		}
 	}
+	n.later(a)
+}
+
+// respond sends what a socket, or the lack of one, has to say: a packet like any other.
+func (n *Netns) respond(e *packet.Packet) { n.later(n.newPkt(e)) }
+
+// later sends a packet when what goes on is done.
+func (n *Netns) later(a *pkt) {
+	a.anySource = true
 	n.q.Add(func() {
 		// Nobody waits for the result: an answer without a way back is lost.
 		_ = n.send(a)

@@ -22,6 +22,8 @@ type pkt struct {
 	local bool
 	// anySource is set for answers made in the name of somebody else (RST of REJECT).
 	anySource bool
+	// delivered is set when the packet has come to a socket, or to where one would be.
+	delivered bool
 }
 
 func (n *Netns) newPkt(p *packet.Packet) *pkt {
@@ -158,8 +160,8 @@ func (n *Netns) routeInput(c *pkt) {
 	p := c.p
 	f := flow{dst: p.Dst, src: p.Src, mark: p.Mark, iif: c.in.name}
 	r, err := n.lookup(f)
-	if c.fi == 0 && c.in != n.lo {
-		if why := n.badSource(c); why != "" {
+	if c.fi == 0 && c.in != n.lo && err == nil {
+		if why := n.badSource(c, r); why != "" {
 			n.drop("route", why)
 			return
 		}
@@ -213,8 +215,9 @@ func (n *Netns) unreachable(c *pkt, err error) {
 }
 
 // badSource is fib_validate_source: our own address from outside is never accepted without
-// accept_local; rp_filter 1 wants the way back to be the way in, 2 wants any way back.
-func (n *Netns) badSource(c *pkt) string {
+// accept_local; rp_filter 1 wants the way back to be the way in, 2 wants any way back. The way back is that of a packet
+// which comes in where this one goes out: rules that ask for the link see that one, lo if this one stays here.
+func (n *Netns) badSource(c *pkt, to *route) string {
 	src := c.p.Src
 	if n.isLocal(src) {
 		if n.confMax(c.in, 0, "accept_local") > 0 {
@@ -226,7 +229,10 @@ func (n *Netns) badSource(c *pkt) string {
 	if mode == 0 {
 		return ""
 	}
-	f := flow{dst: src, src: c.p.Dst, iif: c.in.name}
+	f := flow{dst: src, src: c.p.Dst, iif: "lo"}
+	if to.Type == host.RouteUnicast {
+		f.iif = to.link.name
+	}
 	if n.confMax(c.in, 0, "src_valid_mark") > 0 {
 		f.mark = c.p.Mark
 	}

@@ -81,6 +81,7 @@ func (s *sockets) listener(proto uint8, port uint16, addr netip.Addr) Handler {
 // socket gives a packet to whoever waits for it, or refuses it.
 func (n *Netns) socket(c *pkt) {
 	p := c.p
+	c.delivered = true
 	switch p.Proto {
 	case packet.ProtoICMP, packet.ProtoICMPv6:
 		n.icmpSocket(c)
@@ -136,7 +137,7 @@ func (n *Netns) icmpSocket(c *pkt) {
 		if c.fi == 1 {
 			a.ICMPType = packet.ICMPv6EchoReply
 		}
-		n.answer(c, a)
+		n.respond(a)
 	case p.ICMPType == packet.ICMPEchoReply && c.fi == 0, p.ICMPType == packet.ICMPv6EchoReply && c.fi == 1:
 		if fn := n.socks.clients[listenKey{proto: p.Proto, port: p.ICMPID}]; fn != nil {
 			fn(p)
@@ -154,7 +155,7 @@ func (n *Netns) tcpSocket(c *pkt) {
 				Src: p.Dst, Dst: p.Src, Proto: p.Proto, SrcPort: p.DstPort, DstPort: p.SrcPort, TCPFlags: packet.ACK,
 				Seq: p.Ack, Ack: p.Seq + 1, Trace: p.Trace,
 			}
-			n.answer(c, ack)
+			n.respond(ack)
 		}
 		return
 	}
@@ -182,7 +183,7 @@ func (n *Netns) tcpSocket(c *pkt) {
 		if n.tracer != nil {
 			n.drop("local", fmt.Sprintf("tcp port %d: refused with RST", p.DstPort))
 		}
-		n.answer(c, reset(p))
+		n.respond(reset(p))
 	}
 }
 
@@ -216,7 +217,7 @@ func (n *Netns) reply(c *pkt, a *packet.Packet, flags uint8) {
 		a.Trace = in.Trace
 	}
 	a.DF = a.DF || in.DF
-	n.answer(c, a)
+	n.respond(a)
 }
 
 // Listens reports whether something listens on an address and port.

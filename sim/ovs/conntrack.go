@@ -123,9 +123,15 @@ func (c *conntrack) remove(x *conn) {
 // all returns the connections in the order in which they were made.
 func (c *conntrack) all() []*conn {
 	var list []*conn
+	seen := map[*conn]bool{}
+	//determinism:ignore each connection comes once, and they are sorted below
 	for _, ref := range c.byTuple {
-		if !ref.reply {
-			list = append(list, ref.c)
+		// Answers may lead to another connection than before: the older one is still there.
+		for x := ref.c; x != nil; x = x.hides.c {
+			if !x.gone && !seen[x] {
+				seen[x] = true
+				list = append(list, x)
+			}
 		}
 	}
 	slices.SortFunc(list, func(a, b *conn) int { return int(a.seq) - int(b.seq) })

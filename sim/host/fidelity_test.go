@@ -1,0 +1,90 @@
+package host
+
+import (
+	"testing"
+
+	"towtank/sim/packet"
+)
+
+// What e2e/fidelity found: each case is what Linux did where the model had done something else. The picture is that
+// of triangle.
+
+// In table raw nothing is tracked yet: there the state is INVALID.
+func TestStateBeforeTracking(t *testing.T) {
+	w, client, node, _ := triangle(t)
+	w.exec(node, "iptables -t raw -A PREROUTING -p udp -m conntrack --ctstate INVALID -j DROP")
+	want(t, "udp", w.probe(client, packet.ProtoUDP, "172.18.0.100", 8080), "drop")
+	want(t, "tcp", w.probe(client, packet.ProtoTCP, "172.18.0.100", 8080), "ok from 172.18.0.100 src=10.1.0.2 dst=172.18.0.100")
+}
+
+// A connection that was refused is forgotten at once: the next try, from the same port, is a new one.
+func TestRefusedConnectionIsForgotten(t *testing.T) {
+	w, client, node, _ := triangle(t)
+	w.exec(node, "iptables -A FORWARD -p tcp --syn -m conntrack ! --ctstate NEW -j DROP")
+	for range 2 {
+		got := w.send(client, &packet.Packet{Dst: addr("172.18.0.100"), Proto: packet.ProtoTCP, SrcPort: 5000, DstPort: 81})
+		want(t, "tcp", got, "rst from 172.18.0.100")
+	}
+	if list := node.DumpConntrack(); len(list) > 0 {
+		t.Errorf("tracked: %v", list)
+	}
+}
+
+// The way back that rp_filter looks for is that of a packet which comes in where this one goes out.
+func TestReversePathFilterAndRules(t *testing.T) {
+	for link, result := range map[string]string{"r1": "drop", "r0": "ok from 172.18.0.100 src=10.1.0.2 dst=172.18.0.100"} {
+		w, client, node, _ := triangle(t)
+		w.exec(node, "sysctl -w net.ipv4.conf.r0.rp_filter=1")
+		w.exec(node, "ip route add 10.0.0.0/8 via 172.18.0.100 table 101")
+		w.exec(node, "ip rule add iif "+link+" from 10.0.0.0/8 lookup 101")
+		w.exec(node, "ip rule add iif "+link+" from 172.16.0.0/12 lookup 101")
+		want(t, "rule for iif "+link, w.probe(client, packet.ProtoUDP, "172.18.0.100", 8080), result)
+	}
+}
+
+// An ICMPv6 error about a packet comes from an address of the link where the packet came in, wherever the error goes.
+func TestSourceOfErrorsV6(t *testing.T) {
+	w, client, node, ext := triangle(t)
+	for _, n := range []*Netns{client, ext} {
+		w.exec(n, "ip -6 addr add fd77::2/128 dev eth0 nodad")
+	}
+	w.exec(node, "ip -6 route add fd77::/64 via fd18::100")
+	got := ""
+	done, err := ext.Bind(packet.ProtoUDP, 777, func(in *packet.Packet) { got = in.Src.String() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	if err := client.Send(&packet.Packet{Src: addr("fd77::2"), Dst: addr("fd99::1"), Proto: packet.ProtoUDP, SrcPort: 777, DstPort: 1}); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "source", got, "fd01::1")
+}
+
+// An answer that is refused after its destination was translated back: the error goes to who sent it, in the name of
+// the address that he sent it to, and about the packet that he sent.
+func TestErrorAboutTranslatedAnswer(t *testing.T) {
+	w, client, node, ext := triangle(t)
+	w.exec(node, "iptables -t nat -A PREROUTING -d 172.18.5.5 -j DNAT --to-destination 172.18.0.100")
+	w.exec(node, "iptables -t nat -A POSTROUTING -o r1 -j SNAT --to-source 172.18.0.11")
+	w.exec(node, "iptables -A FORWARD -d 10.1.0.0/24 -j REJECT")
+	var got []string
+	done, err := ext.Bind(packet.ProtoUDP, 9000, func(in *packet.Packet) {
+		if in.IsICMPError() {
+			got = append(got, "error from "+in.Src.String()+" about "+in.Inner.Dst.String())
+			return
+		}
+		got = append(got, "from "+in.Src.String())
+		if err := ext.Send(&packet.Packet{Dst: in.Src, Proto: packet.ProtoUDP, SrcPort: 9000, DstPort: in.SrcPort}); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	want(t, "the client", w.probe(client, packet.ProtoUDP, "172.18.5.5", 9000), "drop")
+	if len(got) != 2 || got[0] != "from 172.18.0.11" || got[1] != "error from 172.18.0.11 about 172.18.0.11" {
+		t.Errorf("the server got %q", got)
+	}
+}
