@@ -72,7 +72,11 @@ func (g *generator) power() {
 	n := g.node()
 	switch {
 	case g.off[n] || g.silent[n]:
-		g.add("node-up %s", n)
+		as := ""
+		if g.off[n] && g.opts.IP == "v4" && g.often(15) {
+			as = fmt.Sprintf(" ip=172.18.0.%d", g.between(30, 49))
+		}
+		g.add("node-up %s%s", n, as)
 		g.nodeUp(n)
 	case g.often(30):
 		g.add("node-down %s silent", n)

@@ -257,6 +257,9 @@ func (g *generator) drawOptions() {
 	if g.often(10) {
 		set("loadBalancerMode", "dsr")
 	}
+	if g.often(20) && g.opts.IPv4() {
+		set("podCIDRSize", "28") // addresses come again soon
+	}
 	if g.often(10) {
 		set("skipServices", "default/s1")
 	}

@@ -18,6 +18,7 @@ type cluster struct {
 	statics                      map[string]string // addresses put on a node by hand, and which
 	conns, streams               []string
 	counter                      int
+	workloads                    []string // KIND NAME of Deployments and StatefulSets
 	containers                   []string // of bare CNI calls: ID NS/NAME node
 	canary                       bool
 	canaryStreams                []string
@@ -50,6 +51,7 @@ var podActions = []action{
 	{topicPods, 0.7, workStream, (*generator).hasPod, func(g *generator) {
 		g.add(`patch pod %s {"status":{"phase":"%s"}}`, g.anyPod(), pick(g, "Succeeded", "Failed", "Running"))
 	}},
+	{topicPods, 1, workStream, nil, (*generator).workload},
 	{topicCNI, 0.7, workStream, nil, (*generator).cniCall},
 }
 
@@ -159,4 +161,27 @@ func (g *generator) cniCall() {
 	}
 	g.containers = append(g.containers, c)
 	g.add("cni add %s", c)
+}
+
+// workload makes, scales or deletes a Deployment or StatefulSet: Pods that nobody names.
+func (g *generator) workload() {
+	if len(g.workloads) > 0 && g.often(70) {
+		w := pick(g, g.workloads...)
+		kind, name, _ := strings.Cut(w, " ")
+		if g.often(25) {
+			g.add("delete %s default/%s", strings.ToLower(kind), name)
+			g.workloads = remove(g.workloads, w)
+			return
+		}
+		g.add(`patch %s default/%s {"spec":{"replicas":%d}}`, strings.ToLower(kind), name, g.between(0, 3))
+		return
+	}
+	kind := pick(g, "Deployment", "StatefulSet")
+	g.counter++
+	name := fmt.Sprintf("w%d", g.counter)
+	app := pick(g, apps...)
+	g.workloads = append(g.workloads, kind+" "+name)
+	g.apply(name, fmt.Sprintf("apiVersion: apps/v1\nkind: %s\nmetadata: {name: %s, namespace: default}\nspec:\n  replicas: %d\n"+
+		"  selector: {matchLabels: {app: %s, of: %s}}\n  template:\n    metadata: {labels: {app: %s, of: %s}}\n    spec: {containers: [{name: c, image: c}]}\n",
+		kind, name, g.between(1, 2), app, name, app, name))
 }

@@ -59,6 +59,7 @@ func Shrink(f *lang.File, o ShrinkOptions) (*Shrunk, error) {
 	out := &Shrunk{Seed: o.Seed}
 	s.truncate()
 	out.From = len(s.best.Lines)
+	s.tail()
 	s.dropSteps()
 	s.simplify()
 	s.dropSteps()
@@ -201,6 +202,18 @@ func (s *shrinker) accept(f *lang.File, run *Run) bool {
 func (s *shrinker) truncate() {
 	if n := s.finding.Line; n > 0 && n < len(s.best.Lines) {
 		s.best = s.with(s.best.Lines[:n])
+	}
+}
+
+// tail tries the setup, up to the first settle, with the last steps alone: most of what fails needs no more,
+// and short candidates run fast.
+func (s *shrinker) tail() {
+	lines := s.best.Lines
+	setup := slices.IndexFunc(lines, func(l lang.Line) bool { _, ok := l.Step.(lang.Settle); return ok }) + 1
+	for k := 4; setup+k < len(lines) && !s.late(); k *= 2 {
+		if s.try(s.with(slices.Concat(lines[:setup], lines[len(lines)-k:]))) {
+			return
+		}
 	}
 }
 

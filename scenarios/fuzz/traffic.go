@@ -104,7 +104,7 @@ func (g *generator) canaries() {
 	last := g.nodes[len(g.nodes)-1]
 	g.add("pod canary/b node=%s canary=yes", last)
 	g.apply("canary", "apiVersion: v1\nkind: Service\nmetadata: {name: canary, namespace: canary}\n"+
-		"spec: {selector: {canary: \"yes\"}, ports: [{port: 80, targetPort: 8080}]}\n")
+		"spec: {selector: {canary: \"yes\"}, ports: [{name: tcp, port: 80, targetPort: 8080}, {name: udp, port: 53, protocol: UDP, targetPort: 8080}]}\n")
 }
 
 // startCanaries begins streams that must not lose a packet, whatever happens to others.
@@ -114,7 +114,7 @@ func (g *generator) startCanaries() {
 	}
 	g.counter++
 	name := fmt.Sprintf("canary%d", g.counter)
-	to := pick(g, "canary/b", "svc/canary/canary", "svc/canary/canary", "ext")
+	to := pick(g, "canary/b", "svc/canary/canary:80", "svc/canary/canary:53/udp", "ext")
 	flow := pick(g, "", " flow=one")
 	g.add("stream %s canary/a -> %s every=%s%s", name, to, pick(g, "2s", "10s"), flow)
 	g.canaryStreams = append(g.canaryStreams, name)
