@@ -47,7 +47,7 @@ type thread struct {
 }
 
 // namespace makes a network namespace that goes with the test.
-func namespace(t *testing.T, name string) *thread {
+func namespace(t testing.TB, name string) *thread {
 	t.Helper()
 	th := &thread{name, make(chan func())}
 	made := make(chan error)
@@ -84,7 +84,7 @@ func (th *thread) do(f func()) {
 	<-done
 }
 
-func (th *thread) run(t *testing.T, args ...string) string {
+func (th *thread) run(t testing.TB, args ...string) string {
 	t.Helper()
 	var out []byte
 	var err error
@@ -97,7 +97,7 @@ func (th *thread) run(t *testing.T, args ...string) string {
 
 // serve answers every connection with a name and the address that it comes from, and every line after
 // that with the line.
-func (th *thread) serve(t *testing.T, addr, name string) {
+func (th *thread) serve(t testing.TB, addr, name string) {
 	t.Helper()
 	var l net.Listener
 	var err error
@@ -139,7 +139,7 @@ func (th *thread) dial(addr string) (c net.Conn, said string, err error) {
 
 // eventually dials until the server says what it should. It waits between tries: only packets tell when the
 // agent is done.
-func (th *thread) eventually(t *testing.T, addr, want string) net.Conn {
+func (th *thread) eventually(t testing.TB, addr, want string) net.Conn {
 	t.Helper()
 	var said string
 	var err error
@@ -194,7 +194,7 @@ type realNode struct {
 	options daemon.Options
 }
 
-func newNode(t *testing.T, name string) *realNode {
+func newNode(t testing.TB, name string) *realNode {
 	t.Helper()
 	if err := available(); err != nil {
 		if os.Getenv("TOWTANK_ROOT") == "1" && os.Getenv("TOWTANK_OVS") == "1" {
@@ -382,7 +382,7 @@ func TestPodsOnRealOVS(t *testing.T) {
 const hairpin = "169.254.0.253"
 
 // freeAddress returns an address of loopback on which nobody listens.
-func freeAddress(t *testing.T) string {
+func freeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -393,7 +393,7 @@ func freeAddress(t *testing.T) string {
 }
 
 // scrape asks for the metrics, which must have the lines and be named as Prometheus wants it, and for the probes.
-func scrape(t *testing.T, address string, lines ...string) {
+func scrape(t testing.TB, address string, lines ...string) {
 	t.Helper()
 	get := func(path string) string {
 		resp, err := http.Get("http://" + address + path)
@@ -429,7 +429,7 @@ func scrape(t *testing.T, address string, lines ...string) {
 
 // settled waits until the agent has done everything that was written to the API, and returns what it says
 // then.
-func settled(t *testing.T, socket string, api *apiserver.Server) shell.Report {
+func settled(t testing.TB, socket string, api *apiserver.Server) shell.Report {
 	t.Helper()
 	var r shell.Report
 	for end := time.Now().Add(15 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -447,7 +447,7 @@ func settled(t *testing.T, socket string, api *apiserver.Server) shell.Report {
 }
 
 // kubernetesAPI serves the simulated Kubernetes on loopback.
-func kubernetesAPI(t *testing.T) (api *apiserver.Server, url string) {
+func kubernetesAPI(t testing.TB) (api *apiserver.Server, url string) {
 	t.Helper()
 	api, err := apiserver.New(apiserver.Config{})
 	if err != nil {
@@ -467,7 +467,7 @@ func kubernetesAPI(t *testing.T) (api *apiserver.Server, url string) {
 	return api, "https://" + l.Addr().String()
 }
 
-func clients(t *testing.T, c *rest.Config) (kubernetes.Interface, clientset.Interface) {
+func clients(t testing.TB, c *rest.Config) (kubernetes.Interface, clientset.Interface) {
 	t.Helper()
 	k, err := kubernetes.NewForConfig(c)
 	if err != nil {
@@ -493,7 +493,7 @@ func available() error {
 }
 
 // start runs the agent until the returned function is called.
-func start(t *testing.T, o daemon.Options) (stop func()) {
+func start(t testing.TB, o daemon.Options) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ready, ended := make(chan struct{}), make(chan error, 1)
@@ -530,7 +530,7 @@ func call(socket, verb string, pod *thread, name string, prev *shell.CNIAnswer) 
 }
 
 // echo sends a line on a connection that is open and wants it back.
-func echo(t *testing.T, c net.Conn, text string) {
+func echo(t testing.TB, c net.Conn, text string) {
 	t.Helper()
 	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
 	if _, err := io.WriteString(c, text); err != nil {
