@@ -6,7 +6,7 @@ GO ?= go
 # Pinned, so that a new release cannot fail an old commit.
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: e2e e2e-core crds soak fuzz museum seeds fidelity run test lint race bench build fmt
+.PHONY: bench-real e2e e2e-core crds soak fuzz museum seeds fidelity run test lint race bench build fmt
 
 # Run the shipped scenarios in the tank: make run SCENARIOS="-v scenarios/tour/first.scenario"
 run:
@@ -69,6 +69,14 @@ lint:
 
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+# On real nodes, as root: a Service update next to its floor, and a cold start next to kube-proxy's, which is built from
+# its own module.
+bench-real:
+	$(GO) build -o bin/ ./cmd/towtank-agent
+	$(GO) build -C e2e/bench -o ../../bin/kube-proxy k8s.io/kubernetes/cmd/kube-proxy
+	TOWTANK_AGENT=$(CURDIR)/bin/towtank-agent TOWTANK_KUBE_PROXY=$(CURDIR)/bin/kube-proxy $(GO) test -run '^$$' -bench ColdStart -benchtime 1x -count 3 ./agent/shell/daemon
+	$(GO) test -run '^$$' -bench ServiceUpdate -benchtime 60x ./agent/shell/daemon
 
 build:
 	$(GO) build -o bin/ ./cmd/...

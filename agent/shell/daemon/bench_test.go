@@ -3,9 +3,15 @@
 package daemon_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
@@ -93,19 +100,7 @@ func benchSlice(i, endpoints int) *discoveryv1.EndpointSlice {
 // for the agent's pacing.
 func BenchmarkServiceUpdate(b *testing.B) {
 	node := newNode(b, "bench")
-	node.api.Do(func(c *kube.Cluster) {
-		for i := range benchServices {
-			svc := &corev1.Service{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("s%05d", i)},
-				Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8080)}}},
-			}
-			for _, create := range []func() error{func() error { _, err := c.Create(svc); return err }, func() error { _, err := c.Create(benchSlice(i, benchEndpoints)); return err }} {
-				if err := create(); err != nil {
-					b.Fatal(err)
-				}
-			}
-		}
-	})
+	createServices(b, node)
 	watched := &bundles{done: make(chan []datapath.Op, 1)}
 	node.options.Wrap = watched.wrap
 	began := time.Now()
@@ -203,4 +198,138 @@ func inverse(ops []datapath.Op) []datapath.Op {
 		out[i] = datapath.Op{Old: op.New, New: op.Old}
 	}
 	return out
+}
+
+// createServices makes the Services and their EndpointSlices.
+func createServices(tb testing.TB, node *realNode) {
+	node.api.Do(func(c *kube.Cluster) {
+		for i := range benchServices {
+			svc := &corev1.Service{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("s%05d", i)},
+				Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8080)}}},
+			}
+			for _, o := range []runtime.Object{svc, benchSlice(i, benchEndpoints)} {
+				if _, err := c.Create(o); err != nil {
+					tb.Fatal(err)
+				}
+			}
+		}
+	})
+}
+
+// BenchmarkColdStart measures how long a program takes from its start until it serves 10,000 Services of 2 endpoints, in
+// a network namespace of its own: the agent with Open vSwitch, and kube-proxy in nftables mode, with the same objects
+// from the same kind of API server. TOWTANK_AGENT and TOWTANK_KUBE_PROXY are the programs (make bench-real).
+func BenchmarkColdStart(b *testing.B) {
+	b.Run("agent", func(b *testing.B) {
+		coldStart(b, "TOWTANK_AGENT", func(node *realNode, kubeconfig string) []string {
+			return []string{"--node", "n1", "--settings", node.file(b, "settings.yaml", "serviceCIDRs: [10.96.0.0/16]"), "--kubeconfig", kubeconfig, "--ovs-run-dir", filepath.Dir(node.options.Database),
+				"--cni-socket", node.options.Socket, "--status-socket", node.options.StatusSocket, "--state-dir", node.options.StateDir, "--address-dir", node.options.AddressDir}
+		}, func(node *realNode) bool {
+			var r shell.Report
+			return shell.Ask(b.Context(), node.options.StatusSocket, "/status", &r) == nil && r.Settled && len(node.api.Behind("n1", r.Kinds)) == 0
+		}, func(node *realNode) int {
+			return strings.Count(node.run(b, "ovs-ofctl", "-O", "OpenFlow15", "dump-groups", node.options.OpenFlow), "group_id=")
+		})
+	})
+	b.Run("kube-proxy", func(b *testing.B) {
+		const metrics = "127.0.0.1:10249"
+		coldStart(b, "TOWTANK_KUBE_PROXY", func(_ *realNode, kubeconfig string) []string {
+			return []string{"--proxy-mode=nftables", "--kubeconfig=" + kubeconfig, "--hostname-override=n1", "--metrics-bind-address=" + metrics, "--healthz-bind-address=",
+				"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0", "--nftables-sync-period=1h", "--nftables-min-sync-period=0s"}
+		}, func(node *realNode) bool {
+			// Everything it was told of has been written.
+			text := node.get("http://" + metrics + "/metrics")
+			return strings.Contains(text, "kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family=\"IPv4\"} 1.") &&
+				strings.Contains(text, "kubeproxy_sync_proxy_rules_endpoint_changes_pending{ip_family=\"IPv4\"} 0") &&
+				node.elements() >= benchServices
+		}, (*realNode).elements)
+	})
+}
+
+// elements counts the Services that kube-proxy serves.
+func (node *realNode) elements() (n int) {
+	node.do(func() {
+		out, _ := exec.Command("nft", "list", "map", "ip", "kube-proxy", "service-ips").Output() // not there before the first write
+		n = strings.Count(string(out), "goto ")
+	})
+	return n
+}
+
+// get returns what a server in the namespace says, "" if it says nothing.
+func (node *realNode) get(url string) (text string) {
+	node.do(func() {
+		out, err := exec.Command("curl", "-s", url).Output()
+		if err == nil {
+			text = string(out)
+		}
+	})
+	return text
+}
+
+// file writes a file that goes with the test.
+func (node *realNode) file(tb testing.TB, name, text string) string {
+	path := filepath.Join(tb.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		tb.Fatal(err)
+	}
+	return path
+}
+
+// coldStart starts a program on a new node until it is ready, as often as the benchmark says; served must then be all
+// Services.
+func coldStart(b *testing.B, program string, args func(node *realNode, kubeconfig string) []string, ready func(*realNode) bool, served func(*realNode) int) {
+	path := os.Getenv(program)
+	if path == "" {
+		b.Skipf("%s does not say which program to measure", program)
+	}
+	var took []time.Duration
+	for i := 0; b.Loop(); i++ {
+		b.StopTimer()
+		node := newNode(b, fmt.Sprint("cold", i))
+		createServices(b, node)
+		kubeconfig := node.serveAPI(b)
+		c := exec.Command(path, args(node, kubeconfig)...)
+		var said bytes.Buffer
+		c.Stderr = &said
+		b.StartTimer()
+		began := time.Now()
+		node.do(func() {
+			if err := c.Start(); err != nil {
+				b.Fatal(err)
+			}
+		})
+		for end := began.Add(5 * time.Minute); !ready(node); time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(end) {
+				_ = c.Process.Kill()
+				b.Fatalf("%s is not ready after 5 minutes\n%s", path, said.String())
+			}
+		}
+		took = append(took, time.Since(began))
+		b.StopTimer()
+		if n := served(node); n < benchServices {
+			b.Errorf("%d Services are served, want %d", n, benchServices)
+		}
+		_ = c.Process.Signal(os.Interrupt)
+		_ = c.Wait() // how it ends is not what is measured
+		b.StartTimer()
+	}
+	slices.Sort(took)
+	b.ReportMetric(took[len(took)/2].Seconds(), "s-median")
+}
+
+// serveAPI has the API server listen in the namespace too, and returns a kubeconfig for it.
+func (node *realNode) serveAPI(tb testing.TB) string {
+	var l net.Listener
+	var err error
+	node.do(func() { l, err = net.Listen("tcp", "127.0.0.1:0") })
+	if err != nil {
+		tb.Fatal(err)
+	}
+	go func() { _ = node.api.Serve(l) }() // ends with the server
+	path := filepath.Join(tb.TempDir(), "kubeconfig")
+	if err := node.api.WriteKubeconfig(path, "bench", "https://"+l.Addr().String()); err != nil {
+		tb.Fatal(err)
+	}
+	return path
 }

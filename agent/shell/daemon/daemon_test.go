@@ -212,7 +212,7 @@ func newNode(t testing.TB, name string) *realNode {
 	}
 	var server *vswitchd.Server
 	var err error
-	node.do(func() { server, err = vswitchd.Start() })
+	node.do(func() { server, err = vswitchd.StartReal() })
 	if err != nil {
 		t.Fatal(err)
 	}
