@@ -39,5 +39,6 @@ export TOWTANK_BACKEND=netns TOWTANK_PROGRAMS=$PWD/bin
 for suite in egress podchurn services; do
   go test -count=1 -timeout 40m ./scenarios/suites/$suite || failed+=("suite $suite")
 done
+TOWTANK_E2E=1 go test -count=1 -timeout 30m -v -run Show ./e2e/netns | grep -v '^=== ' || failed+=("what real nodes must show")
 echo "e2e: $((SECONDS - began)) s; failed: ${failed[*]:-nothing}"
 [ ${#failed[@]} -eq 0 ]

@@ -32,6 +32,44 @@ func endpointAddress(i int, v6 bool) netip.Addr {
 // maxEndpoints is how many addresses there are for endpoints.
 const maxEndpoints = 32000
 
+// The endpoints' machine has an address of each family through which the nodes reach all others: the kernel's table
+// of neighbours, which all namespaces share, has room for a thousand.
+var (
+	endpointVia4, endpointNet4 = netip.MustParseAddr("172.18.127.254"), netip.MustParsePrefix("172.18.128.0/17")
+	endpointVia6, endpointNet6 = netip.MustParseAddr("fd00:18::ffff"), netip.MustParsePrefix("fd00:18::1:0/112")
+)
+
+// startEndpoints makes the endpoints' machine, and the routes to it.
+func (c *cluster) startEndpoints() (err error) {
+	var addrs []netip.Addr
+	var routes []string
+	for _, v6 := range c.families() {
+		via, net := endpointVia4, endpointNet4
+		if v6 {
+			via, net = endpointVia6, endpointNet6
+		}
+		addrs = append(addrs, via)
+		routes = append(routes, fmt.Sprintf("route replace %s via %s dev %s", net.Masked(), via, uplink))
+	}
+	if c.endpoints, err = c.newExternal(endpointHost, addrs, nil); err != nil {
+		return err
+	}
+	text := strings.Join(routes, "\n") + "\n"
+	for _, m := range c.machines {
+		if s := m.netns(); s != nil {
+			if err := s.feed(text, "ip", "-batch", "-"); err != nil {
+				return err
+			}
+		}
+	}
+	for _, x := range c.externals {
+		if err := x.space.feed(text, "ip", "-batch", "-"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // SetEndpoints implements scenarios.Tank.
 func (c *cluster) SetEndpoints(namespace, service string, count int, on []scenarios.Node) error {
 	if count < 0 || c.given+count > maxEndpoints {
@@ -43,7 +81,7 @@ func (c *cluster) SetEndpoints(namespace, service string, count int, on []scenar
 	}
 	svc, _ := o.(*corev1.Service)
 	if c.endpoints == nil {
-		if c.endpoints, err = c.newExternal(endpointHost, nil, nil); err != nil {
+		if err := c.startEndpoints(); err != nil {
 			return fmt.Errorf("%w: %w", scenarios.ErrTank, err)
 		}
 	}

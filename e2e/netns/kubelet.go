@@ -317,19 +317,21 @@ func (k *kubelet) start(r *podRun, m *machine, pod *corev1.Pod) {
 	})
 }
 
-// turn puts those that ask for certain addresses in a row: the first to ask gets it. wait returns when it is
-// one's turn, done ends it. It needs the kubelet's lock.
-func (m *machine) turn(ordered bool) (wait, done func()) {
-	if !ordered {
-		return func() {}, func() {}
-	}
-	before, mine := m.last, make(chan struct{})
-	m.last = mine
-	return func() {
+// turn puts those that ask for certain addresses in a row, and the others behind them: who comes first gets it.
+// wait returns when it is one's turn, done ends it. It needs the kubelet's lock.
+func (m *machine) turn(asks bool) (wait, done func()) {
+	before := m.last
+	wait = func() {
 		if before != nil {
 			<-before
 		}
-	}, func() { close(mine) }
+	}
+	if !asks {
+		return wait, func() {}
+	}
+	mine := make(chan struct{})
+	m.last = mine
+	return wait, func() { close(mine) }
 }
 
 func (k *kubelet) added(r *podRun, m *machine, s *sandbox, reply edge.CNIReply) {
