@@ -52,7 +52,7 @@ its rounds: everything happens at once, with faults; then all is healed, and mus
 With --out each failing seed is written there as a scenario file, and with --shrink as one of as few
 steps as still fail. docs/fuzzing.md says how to go on from there.
 
-Exit status: 0 nothing was found; 1 something was; 2 the call is wrong.`,
+Exit status: 0 nothing was found; 1 something was, or a signal ended it early; 2 the call is wrong.`,
 		Example: `  towtank fuzz --seeds 1..1000
   towtank fuzz --for 10m --profile egress --out failing/ --shrink
   towtank fuzz --seeds 5001..6000 --json results.jsonl && towtank fuzz merge results*.jsonl`,
@@ -161,11 +161,11 @@ func (t *terminal) fuzz(o *fuzzOptions) error {
 		return &status{exitWrong, err}
 	}
 	sum.Write(t.out, time.Since(began))
-	if ctx.Err() != nil && !(o.stop && sum.Failed > 0) {
-		fmt.Fprintln(t.err, "ended early by a signal")
-	}
-	if sum.Failed > 0 {
+	switch {
+	case sum.Failed > 0:
 		return &status{code: exitFailed}
+	case ctx.Err() != nil:
+		return &status{exitFailed, errors.New("ended early by a signal: not all seeds ran")}
 	}
 	return nil
 }
