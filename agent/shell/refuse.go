@@ -3,6 +3,8 @@ package shell
 import (
 	"encoding/binary"
 	"net/netip"
+
+	"towtank/internal/checksum"
 )
 
 // Numbers of protocols and of ICMP, as IANA registers them.
@@ -48,7 +50,7 @@ func Refuse(frame []byte, mac [6]byte) []byte {
 		binary.BigEndian.PutUint16(h[2:], uint16(len(h)+len(body)))
 		copy(h[12:], ip[16:20])
 		copy(h[16:], ip[12:16])
-		binary.BigEndian.PutUint16(h[10:], onesComplement(h))
+		binary.BigEndian.PutUint16(h[10:], checksum.Sum(0).Add(h).Fold())
 		return ethernet(frame, mac, h, body)
 	case 0x86dd:
 		if len(ip) < 40 || ip[0]>>4 != 6 {
@@ -91,11 +93,11 @@ func answer(packet []byte, proto byte, payload []byte, src, dst netip.Addr) (byt
 		return 0, nil // of ICMP only an echo request is refused
 	case src.Is4():
 		b := append([]byte{icmpUnreachable, icmpPort, 0, 0, 0, 0, 0, 0}, packet[:min(len(packet), 548)]...) // RFC 1812, section 4.3.2.3
-		binary.BigEndian.PutUint16(b[2:], onesComplement(b))
+		binary.BigEndian.PutUint16(b[2:], checksum.Sum(0).Add(b).Fold())
 		return protoICMP, b
 	}
 	b := append([]byte{icmpv6Unreachable, icmpv6Port, 0, 0, 0, 0, 0, 0}, packet[:min(len(packet), 1232)]...) // RFC 4443, section 3.1
-	binary.BigEndian.PutUint16(b[2:], withPseudoHeader(b, protoICMPv6, dst, src))
+	binary.BigEndian.PutUint16(b[2:], checksum.Pseudo(dst, src, protoICMPv6, len(b)).Add(b).Fold())
 	return protoICMPv6, b
 }
 
@@ -123,29 +125,6 @@ func reset(tcp []byte, src, dst netip.Addr) []byte {
 		binary.BigEndian.PutUint32(b[8:], next)
 		b[13] |= flagACK
 	}
-	binary.BigEndian.PutUint16(b[16:], withPseudoHeader(b, protoTCP, dst, src))
+	binary.BigEndian.PutUint16(b[16:], checksum.Pseudo(dst, src, protoTCP, len(b)).Add(b).Fold())
 	return b
-}
-
-// withPseudoHeader is the checksum with the addresses (RFC 9293, section 3.1; RFC 8200, section 8.1). Both
-// forms give the same sum.
-func withPseudoHeader(b []byte, proto byte, src, dst netip.Addr) uint16 {
-	h := append(src.AsSlice(), dst.AsSlice()...)
-	h = append(h, 0, 0, byte(len(b)>>8), byte(len(b)), 0, 0, 0, proto)
-	return onesComplement(append(h, b...))
-}
-
-// onesComplement is the Internet checksum (RFC 1071).
-func onesComplement(b []byte) uint16 {
-	var sum uint32
-	for i := 0; i+1 < len(b); i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(b[i:]))
-	}
-	if len(b)%2 == 1 {
-		sum += uint32(b[len(b)-1]) << 8
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return ^uint16(sum)
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"towtank/datapath"
+	"towtank/internal/checksum"
 )
 
 // Announce implements datapath.Host.
@@ -67,27 +68,12 @@ func gratuitousARP(mac [6]byte, ip netip.Addr) []byte {
 
 // neighbourAdvertisement is unsolicited, to all nodes, with the override flag (RFC 4861, section 7.2.6).
 func neighbourAdvertisement(mac [6]byte, ip netip.Addr) []byte {
-	src := ip.As16()
-	dst := [16]byte{0xff, 0x02, 15: 1}
+	src, dst := ip.As16(), netip.IPv6LinkLocalAllNodes().As16()
 	body := append([]byte{136, 0, 0, 0, 0x20, 0, 0, 0}, src[:]...)
 	body = append(append(body, 2, 1), mac[:]...)
-	binary.BigEndian.PutUint16(body[2:], checksum(src, dst, body))
+	binary.BigEndian.PutUint16(body[2:], checksum.Pseudo(ip, netip.AddrFrom16(dst), 58, len(body)).Add(body).Fold())
 	b := append([]byte{0x33, 0x33, 0, 0, 0, 1}, mac[:]...)
 	b = append(b, 0x86, 0xdd, 0x60, 0, 0, 0, 0, byte(len(body)), 58, 255)
 	b = append(append(b, src[:]...), dst[:]...)
 	return append(b, body...)
-}
-
-// checksum is ICMPv6's, with the pseudo header (RFC 8200, section 8.1).
-func checksum(src, dst [16]byte, body []byte) uint16 {
-	sum := uint32(len(body)) + 58
-	for _, part := range [][]byte{src[:], dst[:], body} {
-		for i := 0; i+1 < len(part); i += 2 {
-			sum += uint32(part[i])<<8 | uint32(part[i+1])
-		}
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return ^uint16(sum)
 }

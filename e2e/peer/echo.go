@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"towtank/internal/checksum"
 )
 
 // Types of ICMP messages (RFC 792, RFC 4443).
@@ -35,7 +37,7 @@ func echo(f *Flow) (Result, error) {
 	m := []byte{request, 0, 0, 0, byte(f.SPort >> 8), byte(f.SPort), 0, 1}
 	m = append(m, padded(f, QuestionMark+f.Token+" ")...)
 	if !f.To.Is6() { // for ICMPv6 the kernel fills it in
-		binary.BigEndian.PutUint16(m[2:], checksum(m))
+		binary.BigEndian.PutUint16(m[2:], checksum.Sum(0).Add(m).Fold())
 	}
 	_ = c.SetDeadline(time.Now().Add(AnswerWithin))
 	if _, err := c.WriteTo(m, &net.IPAddr{IP: f.To.AsSlice()}); err != nil {
@@ -57,21 +59,6 @@ func echo(f *Flow) (Result, error) {
 			return Result{Verdict: Reject, Note: fmt.Sprintf("unreachable, code %d", b[1])}, nil
 		}
 	}
-}
-
-// checksum is that of the Internet (RFC 1071).
-func checksum(b []byte) uint16 {
-	var sum uint32
-	for i := 0; i+1 < len(b); i += 2 {
-		sum += uint32(b[i])<<8 | uint32(b[i+1])
-	}
-	if len(b)%2 == 1 {
-		sum += uint32(b[len(b)-1]) << 8
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return ^uint16(sum)
 }
 
 // transmit sends a frame by a link.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"net/netip"
+
+	"towtank/internal/checksum"
 )
 
 var be = binary.BigEndian
@@ -99,7 +101,7 @@ func putIPv4(h []byte, p *Packet) {
 	h[8], h[9] = p.TTL, p.Proto
 	copy(h[12:], p.Src.AsSlice())
 	copy(h[16:], p.Dst.AsSlice())
-	be.PutUint16(h[10:], fold(sum(0, h[:ip4Header])))
+	be.PutUint16(h[10:], checksum.Sum(0).Add(h[:ip4Header]).Fold())
 }
 
 func putIPv6(h []byte, p *Packet) {
@@ -179,33 +181,16 @@ func checksumL4(l4 []byte, p *Packet) error {
 	default:
 		return nil
 	}
-	var s uint32
-	if p.Proto != ProtoICMP { // pseudo header
-		s = sum(sum(0, p.Src.AsSlice()), p.Dst.AsSlice()) + uint32(p.Proto) + uint32(len(l4))
+	var s checksum.Sum
+	if p.Proto != ProtoICMP {
+		s = checksum.Pseudo(p.Src, p.Dst, p.Proto, len(l4))
 	}
-	c := fold(sum(s, l4))
+	c := s.Add(l4).Fold()
 	if c == 0 && p.Proto == ProtoUDP {
 		c = 0xffff
 	}
 	be.PutUint16(l4[at:], c)
 	return nil
-}
-
-func sum(s uint32, b []byte) uint32 {
-	for ; len(b) >= 2; b = b[2:] {
-		s += uint32(be.Uint16(b))
-	}
-	if len(b) == 1 {
-		s += uint32(b[0]) << 8
-	}
-	return s
-}
-
-func fold(s uint32) uint16 {
-	for s > 0xffff {
-		s = s>>16 + s&0xffff
-	}
-	return ^uint16(s)
 }
 
 // Unmarshal reads a frame. rest is what stands after its end (padding). Size is the length of an IP packet.
