@@ -59,7 +59,7 @@ type cluster struct {
 	disturbed time.Time
 	cut       bool                 // there was a partition, or loss
 	ports     map[string]uint16    // next source port by source
-	dials     map[string]time.Time // the last connection by source
+	dials     map[dialTo]time.Time // the last connection
 	tokens    uint64
 	replies   []func() // of CNI calls, for the scenario's goroutine
 	streams   []*stream
@@ -79,7 +79,7 @@ func prefixOf(pid int) string { return fmt.Sprintf("tt%d-", pid) }
 func newCluster(o lang.Options, p *programs) (*cluster, error) {
 	c := &cluster{
 		opts: o, programs: p, prefix: fmt.Sprintf("%s%d-", prefixOf(os.Getpid()), runs.Add(1)), began: time.Now(),
-		ports: map[string]uint16{}, timers: map[string]*time.Timer{}, dials: map[string]time.Time{},
+		ports: map[string]uint16{}, timers: map[string]*time.Timer{}, dials: map[dialTo]time.Time{},
 	}
 	c.forget = cleanup.OnSignal(c.takeDown)
 	if err := c.start(); err != nil {

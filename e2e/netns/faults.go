@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"towtank/agent/shell"
 	"towtank/scenarios"
 	"towtank/sim"
 	"towtank/sim/kube"
@@ -81,6 +82,7 @@ func (c *cluster) OVSOp(n scenarios.Node, op string) error {
 	return onMachine(n, "ovs", func(m *machine) error {
 		if op == "kill" || op == "restart" {
 			_ = m.ovs.Kill() // it may have been killed before
+			m.awaitDisconnect()
 		}
 		if op == "kill" {
 			return nil
@@ -93,6 +95,20 @@ func (c *cluster) OVSOp(n scenarios.Node, op string) error {
 		}
 		return nil
 	})
+}
+
+// disconnectLimit is how long an agent may take to notice that its switch is gone.
+const disconnectLimit = 5 * time.Second
+
+// awaitDisconnect returns when the agent knows that its switch is gone: else what follows would be taken for
+// settled before it begins.
+func (m *machine) awaitDisconnect() {
+	for end := time.Now().Add(disconnectLimit); m.agentRuns() && time.Now().Before(end); time.Sleep(pollEvery) {
+		var r shell.Report
+		if err := m.ask("/status", &r); err == nil && !r.Connected {
+			return
+		}
+	}
 }
 
 // notReadyAfter is when the control plane calls a node that does not report not ready

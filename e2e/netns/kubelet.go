@@ -465,8 +465,19 @@ func (k *kubelet) tryRemove(s *sandbox) {
 			return
 		}
 		k.eventAt(m, s.pod, "FailedKillPod", "The sandbox could not be taken down: "+reply.Err.Error())
-		time.Sleep(backoff)
+		k.sleep(backoff)
 	}
+}
+
+// sleep waits for the next try: meanwhile nothing is under way, but something is to be done later.
+func (k *kubelet) sleep(d time.Duration) {
+	k.mu.Lock()
+	k.busy, k.later = k.busy-1, k.later+1
+	k.mu.Unlock()
+	time.Sleep(d)
+	k.mu.Lock()
+	k.busy, k.later = k.busy+1, k.later-1
+	k.mu.Unlock()
 }
 
 // forget drops a sandbox that CNI has let go.

@@ -96,6 +96,9 @@ func (m *machine) busy(retries time.Time) error {
 	if err := m.ask("/status", &r); err != nil {
 		return err
 	}
+	if !r.Connected {
+		return fmt.Errorf("node %s: its agent is not connected to the switch yet", m.name)
+	}
 	if behind := m.c.api.Behind(m.name, r.Kinds); len(behind) > 0 {
 		return fmt.Errorf("node %s: %s", m.name, strings.Join(behind, ", "))
 	}
@@ -148,12 +151,15 @@ func unsettled(r shell.Report) string {
 }
 
 // revalidated returns when no switch forwards by what it had cached before.
-func (c *cluster) revalidated() error {
+func (c *cluster) revalidated() error { return c.onSwitches("revalidator/wait") }
+
+// onSwitches has all switches that run do something at once.
+func (c *cluster) onSwitches(command string) error {
 	errs := make([]error, len(c.machines))
 	var all sync.WaitGroup
 	for i, m := range c.machines {
 		if m.Up() && m.ovs.Running() {
-			all.Go(func() { _, errs[i] = m.ovs.Call("revalidator/wait") })
+			all.Go(func() { _, errs[i] = m.ovs.Call(command) })
 		}
 	}
 	all.Wait()

@@ -3,12 +3,10 @@
 package netns
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
-	"syscall"
+	"strings"
 
 	"github.com/vishvananda/netns"
 )
@@ -28,9 +26,8 @@ func sweep() {
 			if m == nil {
 				continue
 			}
-			pid, err := strconv.Atoi(m[1])
-			if err != nil || !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
-				continue // it runs
+			if alive(m[1]) {
+				continue
 			}
 			if e.IsDir() {
 				_ = os.RemoveAll(filepath.Join(dir, e.Name()))
@@ -39,4 +36,11 @@ func sweep() {
 			}
 		}
 	}
+}
+
+// alive reports whether a process is there and has not ended: one that nobody has waited for has.
+func alive(pid string) bool {
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	_, after, _ := strings.Cut(string(stat), ") ")
+	return err == nil && !strings.HasPrefix(after, "Z")
 }

@@ -129,17 +129,26 @@ func (c *cluster) sport(name string) uint16 {
 	return n
 }
 
-// between is the least time from one connection of a client to its next. What a packet changed in the flows (a
-// client's affinity) holds for those that Open vSwitch has cached a few milliseconds later.
-const between = 20 * time.Millisecond
+// soon is when a client's next connection to the same port follows its last at once.
+const soon = 500 * time.Millisecond
 
-// pause waits until a client may make its next connection.
-func (c *cluster) pause(name string) {
+// dialTo is a client and what it dials.
+type dialTo struct {
+	from string
+	to   netip.AddrPort
+}
+
+// fresh has the switches forget what they have cached if a client dials the same port again at once: what its
+// last connection changed in the flows (its affinity) holds for what is cached only a moment later.
+func (c *cluster) fresh(d dialTo) error {
 	c.mu.Lock()
-	next := c.dials[name].Add(between)
-	c.dials[name] = time.Now()
+	last, again := c.dials[d]
+	c.dials[d] = time.Now()
 	c.mu.Unlock()
-	time.Sleep(time.Until(next))
+	if !again || time.Since(last) > soon {
+		return nil
+	}
+	return c.onSwitches("revalidator/purge")
 }
 
 // dial makes a connection and asks once; keep leaves it open.
@@ -164,7 +173,6 @@ func (c *cluster) dial(f scenarios.Flow, keep bool) (*conn, error) {
 			return nil, fmt.Errorf("%w: %s: next hop for %s: %w", scenarios.ErrTank, from.name, f.To, err)
 		}
 	}
-	c.pause(from.name)
 	sport := f.SPort
 	if sport == 0 {
 		sport = c.sport(from.name)
@@ -270,6 +278,9 @@ func (c *cluster) home(backend string) string {
 
 // Probe implements scenarios.Tank.
 func (c *cluster) Probe(f scenarios.Flow) (sim.Result, error) {
+	if err := c.fresh(dialTo{f.From.(*source).name, netip.AddrPortFrom(f.To, f.Port)}); err != nil {
+		return sim.Result{}, fmt.Errorf("%w: %w", scenarios.ErrTank, err)
+	}
 	k, err := c.dial(f, false)
 	if err != nil {
 		return sim.Result{}, err
