@@ -277,7 +277,7 @@ func (c *cluster) Watch(n scenarios.Node, op string, kinds []kube.Kind, count in
 	return c.api.Watch(n.Name(), op, kinds, count)
 }
 
-// AddFault implements scenarios.Tank, for effects at the API: files with others are skipped, see unable.
+// AddFault implements scenarios.Tank. The agents ask the API server before each effect on their node (e2e/faults).
 func (c *cluster) AddFault(n scenarios.Node, f sim.Fault) error {
 	c.api.AddFault(n.Name(), f)
 	return nil

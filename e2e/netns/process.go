@@ -71,7 +71,7 @@ func (m *machine) launchAgent() (started bool, err error) {
 			return false, fmt.Errorf("agent of %s: %w", m.name, err)
 		}
 	}
-	p, err := m.space.start(nil, nil, nil, m.c.programs.agent, "--node", m.name, "--settings", conf, "--kubeconfig", kubeconfig,
+	p, err := m.space.start(nil, nil, nil, m.c.programs.agent, "--node", m.name, "--settings", conf, "--kubeconfig", kubeconfig, "--faults",
 		"--ovs-run-dir", m.ovs.Dir(), "--bridge", bridge, "--cni-socket", m.socket(), "--status-socket", m.statusSocket(), "--state-dir", m.stateDir(), "--address-dir", m.addressDir())
 	if err != nil {
 		return false, err

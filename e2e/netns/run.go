@@ -87,10 +87,6 @@ func unable(f *lang.File) (string, error) {
 			why = "all nodes have the clock of this machine"
 		case lang.Network:
 			why = "the kernel has no VLAN devices"
-		case lang.Fail:
-			if !s.Clear && s.Effect != "api-status" && s.Effect != "api-get" {
-				why = "effects of the class " + s.Effect + " cannot be made to fail on a real node"
-			}
 		}
 		if why != "" {
 			return fmt.Sprintf("line %d: %s", in.Line.Number, why), nil

@@ -33,7 +33,7 @@ var errRetry = errors.New("a retry of the kubelet waits")
 // Settle implements scenarios.Tank: everybody has applied what was written last, and nothing is under way.
 func (c *cluster) Settle(within time.Duration) error {
 	// What the simulator does at once takes a real node a moment: a limit below that says nothing.
-	deadline, retries := time.Now().Add(max(within, lang.DefaultSettle)), time.Now().Add(min(max(within, minRetries), lang.DefaultSettle))
+	deadline, retries := time.Now().Add(max(within, lang.DefaultSettle)), time.Now().Add(max(within, minRetries))
 	good := 0
 	var last uint64
 	for {
@@ -83,13 +83,25 @@ func (c *cluster) busy(retries time.Time) error {
 	return nil
 }
 
+// away reports whether the node's agent is not there, or cannot do or hear anything.
+func (m *machine) away() bool {
+	return !m.agentRuns() || !m.ovs.Running() || !m.c.api.Reachable(m.name)
+}
+
 // faulted reports whether something explains that the node's agent is not done.
-func (m *machine) faulted() bool {
-	return !m.agentRuns() || !m.ovs.Running() || !m.c.api.Reachable(m.name) || m.c.api.Unspent(m.name)
+func (m *machine) faulted() bool { return m.away() || m.c.api.Unspent(m.name) }
+
+// explained reports whether what an agent has not done is explained: by watches that are held, or by a fault that
+// has not hit as often as it is to. What that makes it try again is waited for.
+func (m *machine) explained(r shell.Report) bool {
+	if m.c.api.Faulted(m.name) && waits(r) {
+		return true
+	}
+	return m.c.api.Unspent(m.name) && r.InFlight == agent.InFlight{} && r.Requests == 0 && len(r.Dirty) == 0
 }
 
 func (m *machine) busy(retries time.Time) error {
-	if m.faulted() {
+	if m.away() {
 		return nil
 	}
 	var r shell.Report
@@ -102,7 +114,7 @@ func (m *machine) busy(retries time.Time) error {
 	if behind := m.c.api.Behind(m.name, r.Kinds); len(behind) > 0 {
 		return fmt.Errorf("node %s: %s", m.name, strings.Join(behind, ", "))
 	}
-	if !r.Settled && !(m.c.api.Faulted(m.name) && waits(r)) {
+	if !r.Settled && !m.explained(r) {
 		return fmt.Errorf("node %s: %s", m.name, unsettled(r))
 	}
 	if len(r.Due) > 0 && r.Due[0].Before(retries) {
