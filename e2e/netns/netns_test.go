@@ -90,7 +90,7 @@ func TestReasonsToSkip(t *testing.T) {
 	for text, want := range map[string]string{
 		"nodes n1\nadvance 40s\nadvance 21s\n":             "line 3: more than 1m0s",
 		"nodes n1\n[!netns] advance 90s\n":                 "",
-		"nodes n1\nfail n1 switch mode=refuse\n":           "line 2: effects of the class switch",
+		"nodes n1\nfail n1 switch mode=refuse\n":           "",
 		"nodes n1\nfail n1 api-status mode=conflict\n":     "",
 		"nodes n1\nclock n1 skew=5s\n":                     "line 2: all nodes have the clock",
 		"network lan cidr=10.99.0.0/24 vlan=7\nnodes n1\n": "line 1: the kernel has no VLAN",
