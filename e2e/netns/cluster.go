@@ -53,18 +53,17 @@ type cluster struct {
 	given      int       // addresses of it
 	controller controller
 
-	mu        sync.Mutex
-	groups    [][]string // of the partition
-	problems  []string
-	disturbed time.Time
-	cut       bool                 // there was a partition, or loss
-	ports     map[string]uint16    // next source port by source
-	dials     map[dialTo]time.Time // the last connection
-	tokens    uint64
-	replies   []func() // of CNI calls, for the scenario's goroutine
-	streams   []*stream
-	traces    *[]dialled // what is dialled while a trace is on
-	timers    map[string]*time.Timer
+	mu       sync.Mutex
+	groups   [][]string // of the partition
+	problems []string
+	cut      bool                 // there was a partition, or loss
+	ports    map[string]uint16    // next source port by source
+	dials    map[dialTo]time.Time // the last connection
+	tokens   uint64
+	replies  []func() // of CNI calls, for the scenario's goroutine
+	streams  []*stream
+	traces   *[]dialled // what is dialled while a trace is on
+	timers   map[string]*time.Timer
 
 	forget func() // the signals
 	once   sync.Once
@@ -207,7 +206,7 @@ func (c *cluster) AddNode(name string) error {
 		return fmt.Errorf("node %s exists", name)
 	}
 	k := len(c.machines) + 1
-	m := &machine{c: c, name: name, index: k, dir: filepath.Join(c.dir, fmt.Sprint(k))}
+	m := &machine{c: c, name: name, dir: filepath.Join(c.dir, fmt.Sprint(k))}
 	for _, v6 := range c.families() {
 		cidr, err := podCIDR(k, c.opts.PodCIDRSize, v6)
 		if err != nil {
@@ -234,7 +233,6 @@ func (c *cluster) AddNode(name string) error {
 	if err != nil {
 		return err
 	}
-	c.disturb()
 	return m.startAgent()
 }
 
@@ -330,13 +328,6 @@ func (c *cluster) external(name string) *external {
 		return c.externals[i]
 	}
 	return nil
-}
-
-// disturb notes that gossip has something to notice.
-func (c *cluster) disturb() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.disturbed = time.Now()
 }
 
 // serveAPI has the API server listen on the loopback of a namespace; nil is that of this process.

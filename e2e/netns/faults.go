@@ -28,7 +28,6 @@ func onMachine(n scenarios.Node, what string, f func(m *machine) error) error {
 
 // AgentOp implements scenarios.Tank.
 func (c *cluster) AgentOp(n scenarios.Node, op string) error {
-	c.disturb()
 	if n == scenarios.Node(&c.controller) {
 		return c.controller.op(op)
 	}
@@ -117,7 +116,6 @@ const notReadyAfter = 40 * time.Second
 
 // NodeDown implements scenarios.Tank.
 func (c *cluster) NodeDown(n scenarios.Node, silent bool) error {
-	c.disturb()
 	return onMachine(n, "node-down", func(m *machine) error {
 		if silent {
 			m.killAgent()
@@ -140,7 +138,6 @@ func (c *cluster) NodeDown(n scenarios.Node, silent bool) error {
 
 // NodeUp implements scenarios.Tank.
 func (c *cluster) NodeUp(n scenarios.Node, ips []netip.Addr) error {
-	c.disturb()
 	return onMachine(n, "node-up", func(m *machine) error {
 		if m.Up() {
 			return m.startAgent() // after a silent death only that has to start
@@ -222,7 +219,6 @@ func (c *cluster) SetPartition(groups [][]string) error {
 func (c *cluster) Heal() error { return c.partition(nil) }
 
 func (c *cluster) partition(groups [][]string) error {
-	c.disturb()
 	c.mu.Lock()
 	c.groups = groups
 	c.cut = true
@@ -260,7 +256,6 @@ func (c *cluster) reachable(a, b string) bool {
 
 // SetLoss implements scenarios.Tank.
 func (c *cluster) SetLoss(a, b string, percent int) error {
-	c.disturb()
 	c.mu.Lock()
 	c.cut = true
 	c.mu.Unlock()

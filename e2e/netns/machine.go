@@ -31,7 +31,6 @@ const (
 type machine struct {
 	c        *cluster
 	name     string
-	index    int // from 1
 	podCIDRs []netip.Prefix
 	dir      string
 	last     chan struct{} // closed when the last that asked for an address is done
