@@ -51,8 +51,8 @@ func TestSeeds(t *testing.T) {
 func hashes(t *testing.T) []string {
 	t.Helper()
 	var out []string
-	for seed := uint64(1); seed <= 3; seed++ {
-		r, _ := fuzz.Try(seed, small("all"), seed == 2)
+	for seed := uint64(1); seed <= 2; seed++ {
+		r, _ := fuzz.Try(seed, fuzz.Config{Steps: 40, Nodes: 3, Profile: "all"}, seed == 2)
 		out = append(out, r.Hash)
 	}
 	return out
