@@ -292,9 +292,12 @@ func (l *Loop) readBack() {
 	if l.dumping || l.change != nil || l.stopped || !l.connected {
 		return
 	}
-	l.dumping = true
+	// What is told from here on may be newer than the dump: it makes the next one due.
+	due := l.auditDue
+	l.dumping, l.auditDue = true, false
 	var all []datapath.Object
 	fail := func(err error) {
+		l.auditDue = l.auditDue || due
 		l.env.Log.Error(errors.Join(errNotRead, err), "Reading the node failed")
 		l.seams.Clock.AfterFunc(readRetry, edge.Work, func() {
 			l.dumping = false
@@ -319,7 +322,7 @@ func (l *Loop) readBack() {
 }
 
 func (l *Loop) loaded(sw, h, all []datapath.Object) {
-	l.dumping, l.auditDue = false, false
+	l.dumping = false
 	n := l.env.Store.Load(sw, isSwitchKind) + l.env.Store.Load(h, isHostKind)
 	l.stats.Audits++
 	if !l.dumped {

@@ -167,8 +167,8 @@ func (l *Loop) Handle(ev any) {
 	l.wake()
 }
 
-// takenAway reports whether an event says that an address or link went which is wanted, and was known to
-// be there: somebody else removed it. What went by our own Change is not wanted any more.
+// takenAway reports whether an event says that an address or link went (or was set down) which is wanted, and was
+// known to be there: somebody else removed it. What went by our own Change is not wanted any more.
 func (l *Loop) takenAway(ev any) bool {
 	wanted := func(k datapath.Key) bool { return l.env.Store.Known(k) != nil && l.env.Store.Wanted(k) != nil }
 	switch t := ev.(type) {
@@ -180,7 +180,9 @@ func (l *Loop) takenAway(ev any) bool {
 			}
 		}
 	case datapath.LinkEvent:
-		return !t.Present && wanted(host.Link{Name: t.Name}.Key())
+		// Routes go with a link that is set down, if only for a moment: Open vSwitch does that to set an address.
+		down := l.connected && !t.Up && l.env.Links[t.Name].Up
+		return (!t.Present || down) && wanted(host.Link{Name: t.Name}.Key())
 	}
 	return false
 }
