@@ -181,7 +181,13 @@ func TestCalls(t *testing.T) {
 	if err != nil || len(l.Items) != 1 || l.ResourceVersion == "" {
 		t.Errorf("list: %+v, %v", l, err)
 	}
-	if _, err := services.List(ctx, metav1.ListOptions{FieldSelector: "spec.type=NodePort"}); !apierrors.IsBadRequest(err) {
+	if l, err := services.List(ctx, metav1.ListOptions{FieldSelector: "spec.type=NodePort,spec.clusterIP!=None"}); err != nil || len(l.Items) != 1 {
+		t.Errorf("Services of a type with an address: %+v, %v", l, err)
+	}
+	if l, err := services.List(ctx, metav1.ListOptions{FieldSelector: "spec.type=ClusterIP"}); err != nil || len(l.Items) != 0 {
+		t.Errorf("Services of another type: %+v, %v", l, err)
+	}
+	if _, err := services.List(ctx, metav1.ListOptions{FieldSelector: "spec.sessionAffinity=None"}); !apierrors.IsBadRequest(err) {
 		t.Errorf("a field that is no selector: %v", err)
 	}
 	other := types.UID("another")

@@ -19,17 +19,19 @@ type Selection struct {
 	Fields    fields.Selector
 }
 
-// selectable are the fields that a field selector may name; spec.nodeName is one of Pods only.
-var selectable = []string{"metadata.name", "metadata.namespace", "spec.nodeName"}
+// selectable are the fields that a field selector may name, besides the name and the namespace, by kind; as far as
+// Kubernetes has them and somebody here asks for them.
+var selectable = map[Kind][]string{KindPod: {"spec.nodeName"}, KindService: {"spec.clusterIP", "spec.type"}}
 
 // Check returns an error if a field is named that objects of the kind are not selected by here.
 func (s Selection) Check(kind Kind) error {
 	if s.Fields == nil {
 		return nil
 	}
+	allowed := append([]string{"metadata.name", "metadata.namespace"}, selectable[kind]...)
 	for _, r := range s.Fields.Requirements() {
-		if !slices.Contains(selectable, r.Field) || r.Field == "spec.nodeName" && kind != KindPod {
-			return fmt.Errorf("field label not supported: %s of %s, allowed: %s (the last of Pods)", r.Field, kind, strings.Join(selectable, ", "))
+		if !slices.Contains(allowed, r.Field) {
+			return fmt.Errorf("field label not supported: %s of %s, allowed: %s", r.Field, kind, strings.Join(allowed, ", "))
 		}
 	}
 	return nil
@@ -43,14 +45,17 @@ func (s Selection) Takes(o metav1.Object) bool {
 	if s.Labels != nil && !s.Labels.Matches(labels.Set(o.GetLabels())) {
 		return false
 	}
-	return s.Fields == nil || s.Fields.Empty() || s.Fields.Matches(fields.Set{
-		"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace(), "spec.nodeName": nodeNameOf(o),
-	})
+	return s.Fields == nil || s.Fields.Empty() || s.Fields.Matches(fieldsOf(o))
 }
 
-func nodeNameOf(o metav1.Object) string {
-	if p, ok := o.(*corev1.Pod); ok {
-		return p.Spec.NodeName
+// fieldsOf returns what field selectors see of an object.
+func fieldsOf(o metav1.Object) fields.Set {
+	f := fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()}
+	switch o := o.(type) {
+	case *corev1.Pod:
+		f["spec.nodeName"] = o.Spec.NodeName
+	case *corev1.Service:
+		f["spec.clusterIP"], f["spec.type"] = o.Spec.ClusterIP, string(o.Spec.Type)
 	}
-	return ""
+	return f
 }
