@@ -89,13 +89,14 @@ func (g generator) group(v4 bool) int {
 	return 0
 }
 
-// fallback makes a flow for what no other of the table takes, so that packets get to where there is something to see.
+// fallback makes a flow for what no other of the table takes, so that packets get to where there is something to see. What
+// leads on comes last: behind it the packet would be as NAT left it, which the model does not do.
 func (g generator) fallback(objs []datapath.Object, table int) []datapath.Object {
 	family := g.of("ip", "ip", "ip", "ipv6")
 	action := g.of(fmt.Sprintf("group:%d", g.group(family == "ip")), fmt.Sprintf("group:%d", firstChoice+g.IntN(choices)),
 		fmt.Sprintf("meter:%d,goto_table:%d", 1+g.IntN(2), table+1), fmt.Sprintf("goto_table:%d", table+1),
 		fmt.Sprintf("ct(table=%d)", table+1), fmt.Sprintf("ct(commit,table=%d,zone=1)", table+1),
-		fmt.Sprintf("%s,resubmit(,%d),output:reg1[]", toLearned, table+1), fmt.Sprintf("output:%d,resubmit(,%d)", 1+g.IntN(ports), table+1))
+		fmt.Sprintf("%s,output:reg1[],resubmit(,%d)", toLearned, table+1), fmt.Sprintf("output:%d,resubmit(,%d)", 1+g.IntN(ports), table+1))
 	switch {
 	case g.chance(15):
 		family, action = "tcp", fmt.Sprintf("%s,goto_table:%d", g.learn(), table+1)
