@@ -33,9 +33,11 @@ type MembersConfig struct {
 type Members struct {
 	q      *Queue
 	cfg    MembersConfig
-	list   *memberlist.Memberlist
+	list   *memberlist.Memberlist // set under mu, before NewMembers returns
 	handle func(any)
 	log    klog.Logger
+
+	telling sync.Mutex // one tells at a time, so that the last one to post knows the newest
 
 	mu     sync.Mutex
 	peers  map[string]netip.Addr
@@ -71,7 +73,9 @@ func NewMembers(q *Queue, cfg MembersConfig, handle func(any), log klog.Logger) 
 	if err != nil {
 		return nil, fmt.Errorf("membership on %s: %w", cfg.Bind, err)
 	}
+	m.mu.Lock()
 	m.list = list
+	m.mu.Unlock()
 	m.tell()
 	go m.rejoin()
 	return m, nil
@@ -118,17 +122,19 @@ func (n notify) NotifyUpdate(*memberlist.Node) {}
 // tell posts who is alive. It runs on a goroutine of its own: memberlist holds its lock while it notifies.
 func (m *Members) tell() {
 	go func() {
-		if m.list == nil {
-			return
+		m.telling.Lock()
+		defer m.telling.Unlock()
+		m.mu.Lock()
+		list, joined := m.list, m.joined
+		m.mu.Unlock()
+		if list == nil {
+			return // memberlist is being made, and tells of this node itself; NewMembers tells after that
 		}
 		var alive []string
-		for _, n := range m.list.Members() {
+		for _, n := range list.Members() {
 			alive = append(alive, n.Name)
 		}
 		slices.Sort(alive)
-		m.mu.Lock()
-		joined := m.joined
-		m.mu.Unlock()
 		m.q.Post(func() { m.handle(edge.MembersEvent{Alive: alive, Joined: joined}) })
 	}()
 }
