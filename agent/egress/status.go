@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -161,6 +162,16 @@ func (w *statusWriter) want(eg, base *v1beta1.Egress) *v1beta1.Egress {
 	lonely := false
 	// What another node says of itself is contradicted once: it may know what this one was not told yet.
 	contradicted := base.Status.EgressNode != "" && base.Status.EgressNode != me && w.claimed[eg.Name] == w.epoch
+	// What another node says is in its way stands while that node lives: two that say why the address is
+	// nowhere would write for ever, each over the other. The same once per epoch if it does not hear us.
+	blamed := inTheWayOf(base)
+	stands := blamed != "" && blamed != me && (slices.Contains(e.env.Alive, blamed) || w.claimed[eg.Name] == w.epoch)
+	inTheWay := hasIP && e.isLocal(ip) && w.problems[ip] != ""
+	// Where another node is to have the address, or has it, a problem with it here matters to nobody.
+	mine := base.Status.EgressNode == "" || base.Status.EgressNode == me
+	if pooled {
+		mine = place.Node == me
+	}
 	switch {
 	case holdsIt && contradicted:
 		return nil // said already, and contradicted by a node that does not hear us
@@ -174,16 +185,23 @@ func (w *statusWriter) want(eg, base *v1beta1.Egress) *v1beta1.Egress {
 			w.condition(&st, corev1.ConditionTrue, v1beta1.ReasonAssigned, "the address is on node "+me)
 		}
 		w.tell(eg.Name, "Normal", "Assigned", "Assigned Egress IP "+ip.String()+" to Node "+me)
-	case hasIP && e.isLocal(ip) && w.problems[ip] != "":
-		w.condition(&st, corev1.ConditionFalse, v1beta1.ReasonAssignmentError, w.problems[ip])
-		w.tell(eg.Name, "Warning", v1beta1.ReasonAssignmentError, w.problems[ip])
+	case inTheWay && mine && (stands || contradicted):
+		return nil // another node has said what is in its way, or does not hear what is in ours
+	case inTheWay && mine:
+		message := inTheWayPrefix + me + ": " + w.problems[ip]
+		w.condition(&st, corev1.ConditionFalse, v1beta1.ReasonAssignmentError, message)
+		w.tell(eg.Name, "Warning", v1beta1.ReasonAssignmentError, message)
 		if st.EgressNode == me {
 			st.EgressNode = ""
 		}
-	case hasIP && e.isLocal(ip):
+	case hasIP && e.isLocal(ip) && !inTheWay:
 		return nil // on its way
-	case pooled && place.Node == "" && spokesman(e.env.Tables, eg.Name) == me && contradicted:
-		return nil // said already, and a node says that it has the address
+	case blamed == me:
+		// What was in the way here is not any more, or nobody waits for it: who has something to say now
+		// says it.
+		st.Conditions = slices.DeleteFunc(st.Conditions, func(c v1beta1.EgressCondition) bool { return c.Type == v1beta1.IPAssigned })
+	case pooled && place.Node == "" && spokesman(e.env.Tables, eg.Name) == me && (contradicted || stands):
+		return nil // said already, and a node says that it has the address or why not
 	case pooled && place.Node == "" && spokesman(e.env.Tables, eg.Name) == me:
 		st.EgressNode, st.EgressIP = "", ""
 		w.condition(&st, corev1.ConditionFalse, v1beta1.ReasonAssignmentError, "no Node available")
@@ -198,6 +216,8 @@ func (w *statusWriter) want(eg, base *v1beta1.Egress) *v1beta1.Egress {
 		w.tell(eg.Name, "Normal", "Unassigned", "Unassigned Egress IP "+base.Status.EgressIP+" from Node "+me)
 	case !hasIP && !pooled && base.Status.EgressIP != "" && spokesman(e.env.Tables, eg.Name) == me:
 		st.EgressNode, st.EgressIP = "", ""
+	case hasIP && !pooled && st.EgressNode == "" && spokesman(e.env.Tables, eg.Name) == me && stands:
+		// A node has it and says why not.
 	case hasIP && !pooled && st.EgressNode == "" && spokesman(e.env.Tables, eg.Name) == me:
 		lonely = true
 		if !w.lonelyLongEnough(eg.Name) {
@@ -215,6 +235,24 @@ func (w *statusWriter) want(eg, base *v1beta1.Egress) *v1beta1.Egress {
 	next := base.DeepCopy()
 	next.Status = st
 	return next
+}
+
+// inTheWayPrefix begins the message of a condition that says why an address is not realised on a node: a
+// name and a colon follow.
+const inTheWayPrefix = "on node "
+
+// inTheWayOf returns the node whose problem the condition of an Egress is, "" if it is nobody's.
+func inTheWayOf(eg *v1beta1.Egress) string {
+	c := assigned(&eg.Status)
+	if c.Status != corev1.ConditionFalse {
+		return ""
+	}
+	rest, ok := strings.CutPrefix(c.Message, inTheWayPrefix)
+	if !ok {
+		return ""
+	}
+	node, _, _ := strings.Cut(rest, ": ")
+	return node
 }
 
 func hasCondition(eg *v1beta1.Egress) bool {
