@@ -279,7 +279,7 @@ func compare(g generator, model, real *side, now *time.Time, met map[string]int)
 // expire has flows whose time is over go. Open vSwitch looks for them after its own round through the datapath, at most
 // once a second, and says nothing of it: so it is asked until it has none that the model has not, for a while.
 func expire(model, real *side) {
-	for range 100 {
+	for range 2500 { // 5 s: other processes may keep its threads from running
 		if difference(model.sw.DumpText(), real.sw.DumpText()) == "" {
 			return
 		}

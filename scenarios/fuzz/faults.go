@@ -15,12 +15,17 @@ type broken struct {
 	cut                  bool
 	lossy                map[string]bool // "A B"
 	hands                bool
+	failures             map[string]int // how many effects of a node fail before the next settle
 }
+
+// maxFailures is how many effects of one node fail between two settles. All may be of one object, whose back-off
+// doubles from 5 s to 300 s: after seven it was tried again 10 min 15 s later, which is within a settle.
+const maxFailures = 7
 
 func (b *broken) reset() {
 	*b = broken{
 		off: map[string]bool{}, ovsDown: map[string]bool{}, silent: map[string]bool{}, agents: map[string]string{}, watches: map[string]bool{},
-		faults: map[string]bool{}, skewed: map[string]bool{}, lossy: map[string]bool{},
+		faults: map[string]bool{}, skewed: map[string]bool{}, lossy: map[string]bool{}, failures: map[string]int{},
 	}
 }
 
@@ -162,7 +167,12 @@ func (g *generator) effectFails() {
 	if skip := pick(g, 0, 0, 1, 2, 5); skip > 0 {
 		text += fmt.Sprintf(" skip=%d", skip)
 	}
-	if count := pick(g, 1, 1, 2, 4); count > 1 && mode != "late" {
+	count := min(pick(g, 1, 1, 2, 4), maxFailures-g.failures[n])
+	if count <= 0 {
+		return
+	}
+	g.failures[n] += count
+	if count > 1 && mode != "late" {
 		text += fmt.Sprintf(" count=%d", count)
 	}
 	g.add("%s mode=%s", text, mode)

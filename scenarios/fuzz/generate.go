@@ -173,7 +173,8 @@ func (g *generator) livenessPhase() {
 // settle waits long enough for whatever was refused several times to be tried again.
 func (g *generator) settle() {
 	if g.weights[topicEffects] > 0 {
-		g.add("settle within=15m") // back-offs double, up to 300 s
+		g.add("settle within=15m") // see maxFailures
+		clear(g.failures)
 		return
 	}
 	g.add("settle")
