@@ -359,7 +359,10 @@ func (a MeterAction) appendText(b []byte) []byte {
 func (a MeterAction) check(*context) error { return checkMeterID(a.ID) }
 func (a MeterAction) wireLen() int         { return 8 }
 
-// PushVLANAction adds a tag with VLAN id 0.
+// maxTags is how many VLAN tags OVS handles (FLOW_MAX_VLAN_HEADERS).
+const maxTags = 2
+
+// PushVLANAction adds a tag with VLAN id 0; a flow's actions may not add a third to what its match says is there.
 type PushVLANAction struct{}
 
 // PushVLAN adds an 802.1Q tag with VLAN id 0.
@@ -367,7 +370,10 @@ func PushVLAN() Action { return PushVLANAction{} }
 
 func (a PushVLANAction) appendText(b []byte) []byte { return append(b, "push_vlan:0x8100"...) }
 func (a PushVLANAction) check(c *context) error {
-	c.vlan = true
+	if c.tags == maxTags && !c.unconfirmed {
+		return fmt.Errorf("push_vlan: a third tag (OFPBAC_BAD_TAG)")
+	}
+	c.tags++
 	return nil
 }
 func (a PushVLANAction) wireLen() int { return 8 }
@@ -383,7 +389,7 @@ func (a PopVLANAction) check(c *context) error {
 	if err := c.require(preVLAN, "pop_vlan"); err != nil {
 		return err
 	}
-	c.vlan = false
+	c.tags--
 	return nil
 }
 func (a PopVLANAction) wireLen() int { return 8 }

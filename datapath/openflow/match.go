@@ -352,8 +352,8 @@ func fieldText(f FieldMatch) string { return string(f.appendText(nil)) }
 type context struct {
 	eth         uint16
 	proto       uint8
-	icmp, code  int // -1: any
-	vlan        bool
+	icmp, code  int    // -1: any
+	tags        int    // VLAN tags that are there for certain
 	ctState     uint32 // set bits
 	inCT        bool   // inside ct(exec(…))
 	unconfirmed bool   // nothing is known: all is allowed (a group's bucket)
@@ -372,7 +372,7 @@ func (m Match) context() context {
 		case ICMPv6Code:
 			c.code = int(f.Value.Lo)
 		case VLANTCI:
-			c.vlan = f.Value.Lo&0x1000 != 0
+			c.tags = int(f.Value.Lo >> 12 & 1)
 		case CTState:
 			c.ctState = uint32(f.Value.Lo)
 		}
@@ -414,7 +414,7 @@ func (c context) allows(p prereq) bool {
 	case preNA:
 		return icmp6 && c.icmp == 136 && c.code <= 0
 	case preVLAN:
-		return c.vlan
+		return c.tags > 0
 	case preCTv4:
 		return c.eth == EthTypeIPv4 && tracked
 	case preCTv6:

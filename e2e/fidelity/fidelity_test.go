@@ -38,7 +38,9 @@ type side struct {
 	picks map[uint32][]int
 	// ended is what went wrong with the switch itself; nothing can be compared then.
 	ended string
-	t     *testing.T
+	// connections is how many connections are tracked, those whose time is over but for which nobody looked yet included.
+	connections func() int
+	t           *testing.T
 }
 
 func (s *side) config(now func() time.Time) ovs.Config {
@@ -135,7 +137,7 @@ func TestModelIsAsOpenVSwitch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sw.Close()
-	real.sw = sw
+	real.sw, real.connections = sw, sw.Connections
 	portOps := portsOf(t)
 	sw.ApplyPorts(portOps)
 	differ := 0
@@ -174,6 +176,9 @@ func portsOf(t *testing.T) (ops []datapath.Op) {
 	}
 	return ops
 }
+
+// zones are those of the pipelines' ct actions.
+var zones = []uint16{0, 1, 2}
 
 // packetsOfOne is how many packets go through a pipeline.
 const packetsOfOne = 100
@@ -231,7 +236,7 @@ func compare(g generator, model, real *side, now *time.Time, met map[string]int)
 	for i := range packetsOfOne {
 		if g.chance(20) {
 			*now = now.Add(time.Duration(1100+g.IntN(8000)) * time.Millisecond)
-			expire(model, real)
+			expire(model, real, now)
 		}
 		port, p := g.packet(seen)
 		way = append(way, fmt.Sprintf("%s in_port=%d %s ttl=%d", now.Format("15:04:05.000"), port, p, p.TTL))
@@ -255,7 +260,7 @@ func compare(g generator, model, real *side, now *time.Time, met map[string]int)
 		note(met, real)
 		if i%10 == 9 {
 			met["learned"] += strings.Count(real.sw.DumpText(), fmt.Sprintf("table=%d, ", learnTable))
-			for _, e := range real.sw.DumpConntrack([]uint16{0, 1, 2}) {
+			for _, e := range real.sw.DumpConntrack(zones) {
 				met["tracked"]++
 				if e.OrigSrc != e.ReplyDst || e.OrigDst != e.ReplySrc {
 					met["translated"]++
@@ -276,21 +281,28 @@ func compare(g generator, model, real *side, now *time.Time, met map[string]int)
 	return ""
 }
 
-// expire has flows whose time is over go. Open vSwitch looks for them after its own round through the datapath, at most
-// once a second, and says nothing of it: so it is asked until it has none that the model has not, for a while.
-func expire(model, real *side) {
-	for range 2500 { // 5 s: other processes may keep its threads from running
-		if difference(model.sw.DumpText(), real.sw.DumpText()) == "" {
-			return
+// expire has flows and connections whose time is over go. Open vSwitch looks for them after its own round through the
+// datapath, at most once a second for flows and once in 5 s for connections, and says nothing of it; until then an address
+// and port that a translated connection had is taken. So it is asked until it has none that the model has not.
+func expire(model, real *side, now *time.Time) {
+	over := func() bool {
+		return difference(model.sw.DumpText(), real.sw.DumpText()) == "" && real.connections() == len(model.sw.DumpConntrack(zones))
+	}
+	for range 8 {
+		for range 300 { // 0.6 s: other processes may keep its threads from running
+			if over() {
+				return
+			}
+			time.Sleep(2 * time.Millisecond)
 		}
-		time.Sleep(2 * time.Millisecond)
+		*now = now.Add(time.Second)
 	}
 }
 
 // connections returns what is tracked, one entry a line, sorted.
 func connections(sw sim.Switch) string {
 	var lines []string
-	for _, e := range sw.DumpConntrack([]uint16{0, 1, 2}) {
+	for _, e := range sw.DumpConntrack(zones) {
 		if e.Proto == packet.ProtoICMP || e.Proto == packet.ProtoICMPv6 { // Open vSwitch's dump has no ports there
 			for _, end := range []*netip.AddrPort{&e.OrigSrc, &e.OrigDst, &e.ReplySrc, &e.ReplyDst} {
 				*end = netip.AddrPortFrom(end.Addr(), 0)

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -325,6 +326,16 @@ func (s *Switch) DumpConntrack(zones []uint16) (all []datapath.ConntrackEntry) {
 	})
 	slices.SortFunc(all, func(a, b datapath.ConntrackEntry) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	return all
+}
+
+// Connections returns how many connections Open vSwitch has in all zones, those included whose time is over and that
+// wait to be swept.
+func (s *Switch) Connections() int {
+	s.Tick()
+	out := strings.TrimSpace(s.call("dpctl/ct-get-nconns"))
+	n, err := strconv.Atoi(out)
+	s.fault("dpctl/ct-get-nconns", err)
+	return n
 }
 
 // ConntrackText implements sim.Switch.

@@ -184,6 +184,7 @@ func (r *run) track(a openflow.CT, rl *rule, t uint8) {
 	sub.depth, sub.resubmits, sub.groupDepth = 0, 0, 0
 	sub.process(a, zone, rl, t)
 	sub.lookup(table)
+	sub.passed()
 	r.shared.metered, r.s.silent = false, false // the packet goes on here with what follows the ct
 }
 

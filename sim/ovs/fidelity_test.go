@@ -86,3 +86,21 @@ func TestTimeoutIsStrict(t *testing.T) {
 		}
 	}
 }
+
+// The pass that learns a flow does not match it; the one behind a ct does.
+func TestLearnedFlowIsForTheNextPass(t *testing.T) {
+	for _, c := range []struct{ name, between, want string }{
+		{"in the same pass", "goto_table:1", "7"},
+		{"behind a ct", "ct(table=1)", "2"},
+	} {
+		b := newBench(t, "p1", "p2", "p3", "p4", "p5", "p6", "p7")
+		b.must(`
+			table=0,priority=0,cookie=1,tcp,actions=set_field:7->reg1,learn(table=5,priority=1,cookie=0x2,eth_type=0x800,nw_proto=6,NXM_OF_IP_DST[],load:2->NXM_NX_REG1[]),` + c.between + `
+			table=1,priority=0,cookie=1,tcp,actions=resubmit(,5),output:NXM_NX_REG1[]`)
+		syn := tcp("10.0.0.1:1", "10.0.0.2:80", packet.SYN)
+		t.Run(c.name, func(t *testing.T) {
+			b.expect(1, syn, c.want+" tcp 10.0.0.1:1 -> 10.0.0.2:80 [SYN]")
+			b.expect(1, syn, "2 tcp 10.0.0.1:1 -> 10.0.0.2:80 [SYN]")
+		})
+	}
+}

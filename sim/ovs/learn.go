@@ -4,7 +4,15 @@ import (
 	"towtank/datapath/openflow"
 )
 
-// learn makes the flow that a learn action describes, or renews it.
+// learned is a flow that a pass through the tables learned.
+type learned struct {
+	flow  *openflow.Flow
+	by    *rule
+	table uint8
+}
+
+// learn makes the flow that a learn action describes, or renews it. The pass that learns a flow does not match it, nor
+// miss the one that it replaces: OVS translates a whole pass on one version of the tables.
 func (r *run) learn(a openflow.Learn, rl *rule, t uint8) {
 	s := r.s
 	b := openflow.NewFlow(a.Table, a.Priority, a.Cookie).Timeouts(a.IdleTimeout, a.HardTimeout)
@@ -44,10 +52,19 @@ func (r *run) learn(a openflow.Learn, rl *rule, t uint8) {
 	if s.tracer != nil {
 		s.step(s.tableName(t), "learn: "+f.String(), cookieOf(rl), false)
 	}
-	instead := s.flows[f.Key().Name]
-	if err := s.putFlow(f, true); err != nil {
-		r.drop(s.tableName(t), cookieOf(rl), "learn: %v", err)
-	} else if s.peek != nil {
-		s.peek.learned = append(s.peek.learned, learnedRule{s.flows[f.Key().Name], instead})
+	r.learned = append(r.learned, learned{f, rl, t})
+}
+
+// passed ends a pass through the tables: what it learned is there for the next.
+func (r *run) passed() {
+	s := r.s
+	for _, l := range r.learned {
+		instead := s.flows[l.flow.Key().Name]
+		if err := s.putFlow(l.flow, true); err != nil {
+			r.drop(s.tableName(l.table), cookieOf(l.by), "learn: %v", err)
+		} else if s.peek != nil {
+			s.peek.learned = append(s.peek.learned, learnedRule{s.flows[l.flow.Key().Name], instead})
+		}
 	}
+	r.learned = nil
 }

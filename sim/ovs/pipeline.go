@@ -26,6 +26,7 @@ type run struct {
 	resubmits  int
 	groupDepth int
 	aborted    bool
+	learned    []learned // in this pass
 	shared     *shared
 }
 
@@ -118,6 +119,7 @@ func (r *run) start() {
 
 // end traces that the packet went nowhere, unless that was said.
 func (r *run) end() {
+	r.passed()
 	r.s.silent = false
 	if r.s.tracer != nil && r.shared.left == 0 && !r.shared.ended {
 		r.s.step("end", "no action sent the packet anywhere", 0, true)
@@ -269,11 +271,12 @@ func (r *run) resubmit(a openflow.ResubmitAction, rl *rule, t uint8) {
 	}
 }
 
-// recirculate counts a pass through the datapath.
+// recirculate ends a pass through the tables and counts one through the datapath.
 func (r *run) recirculate(t uint8, rl *rule) bool {
 	if r.shared.metered {
 		return false
 	}
+	r.passed()
 	if r.shared.recircs++; r.shared.recircs > r.s.cfg.MaxRecirculations {
 		r.s.counters.Recirculations++
 		r.drop(r.s.tableName(t), cookieOf(rl), "over %d recirculations", r.s.cfg.MaxRecirculations)
