@@ -3,6 +3,7 @@ package deploy_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -105,11 +107,7 @@ func (s *server) did(t *testing.T, client, verb, resource string) {
 
 func within20s(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("not within 20 s: " + what)
-		}
-	}
+	gomega.NewWithT(t).Eventually(ok, "20s", "10ms").Should(gomega.BeTrue(), what)
 }
 
 // exactly compares what a client did with what its account is given: neither more nor less.
@@ -213,12 +211,9 @@ type running struct {
 func (a *running) ready(t *testing.T) {
 	t.Helper()
 	var s agent.Status
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if a.q.Do(t.Context(), func() { s = a.loop.Status() }) && s.Ready {
-			return
-		}
-	}
-	t.Fatalf("the agent is not ready after 20 s: %+v", s)
+	gomega.NewWithT(t).Eventually(func() bool {
+		return a.q.Do(t.Context(), func() { s = a.loop.Status() }) && s.Ready
+	}, "20s", "10ms").Should(gomega.BeTrue(), func() string { return fmt.Sprintf("the agent is not ready: %+v", s) })
 }
 
 func startAgent(t *testing.T, k kubernetes.Interface, crd clientset.Interface, recorder record.EventRecorder) *running {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 
 	"towtank/agent/apis/crd/v1beta1"
@@ -63,17 +64,14 @@ func TestProgram(t *testing.T) {
 		c.SetArgs([]string{"--kubeconfig", config, "--leader-elect-namespace", "kube-system"})
 		ended <- c.ExecuteContext(ctx)
 	}()
-	var ip string
-	for end := time.Now().Add(15 * time.Second); ip == "" && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	gomega.NewWithT(t).Eventually(func() (ip string) {
 		s.Do(func(c *kube.Cluster) {
 			if o, err := c.Get(kube.KindEgress, "", "a"); err == nil {
 				ip = o.(*v1beta1.Egress).Spec.EgressIP
 			}
 		})
-	}
-	if ip != "172.18.0.50" {
-		t.Errorf("the Egress has %q", ip)
-	}
+		return ip
+	}, "15s", "10ms").Should(gomega.Equal("172.18.0.50"), "the Egress's address")
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,11 +45,7 @@ func (l *log) take() []string {
 // eventually fails if a condition does not hold within 20 s: a reflector backs off for seconds.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("not within 20 s: " + what)
-		}
-	}
+	gomega.NewWithT(t).Eventually(ok, "20s", "10ms").Should(gomega.BeTrue(), what)
 }
 
 // watching runs an informer of Services as a client.

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
@@ -129,11 +130,7 @@ func (p *process) wait(t *testing.T) error {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(15 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("not within 15 s: " + what)
-		}
-	}
+	gomega.NewWithT(t).Eventually(ok, "15s", "10ms").Should(gomega.BeTrue(), what)
 }
 
 const pool = `

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -145,16 +146,14 @@ func BenchmarkServiceUpdate(b *testing.B) {
 
 // quiet waits until every Service is in OVS and nothing was committed for a while, and returns when that was.
 func (b *bundles) quiet(tb testing.TB) time.Time {
-	for end := time.Now().Add(5 * time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	var last time.Time
+	gomega.NewWithT(tb).Eventually(func() bool {
 		b.mu.Lock()
-		last, ops := b.last, b.ops
-		b.mu.Unlock()
-		if ops > benchServices*(benchEndpoints+2) && time.Since(last) > 3*time.Second {
-			return last
-		}
-	}
-	tb.Fatal("the Services are not in OVS after 5 minutes")
-	return time.Time{}
+		defer b.mu.Unlock()
+		last = b.last
+		return b.ops > benchServices*(benchEndpoints+2) && time.Since(last) > 3*time.Second
+	}, "5m", "100ms").Should(gomega.BeTrue(), "all Services are in OVS")
+	return last
 }
 
 // change writes an EndpointSlice, and returns when OVS had committed the bundle for it.

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/vishvananda/netns"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -141,19 +142,16 @@ func (th *thread) dial(addr string) (c net.Conn, said string, err error) {
 // agent is done.
 func (th *thread) eventually(t testing.TB, addr, want string) net.Conn {
 	t.Helper()
-	var said string
-	var err error
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		var c net.Conn
-		if c, said, err = th.dial(addr); err == nil {
-			if said == want {
-				return c
-			}
+	var answered net.Conn
+	gomega.NewWithT(t).Eventually(func() (string, error) {
+		c, said, err := th.dial(addr)
+		if err == nil && said != want {
 			_ = c.Close()
 		}
-	}
-	t.Fatalf("%s to %s: want %q, got %q, %v", th.name, addr, want, said, err)
-	return nil
+		answered = c
+		return said, err
+	}, "15s", "50ms").Should(gomega.Equal(want), "%s to %s", th.name, addr)
+	return answered
 }
 
 const objects = `
@@ -432,18 +430,13 @@ func scrape(t testing.TB, address string, lines ...string) {
 func settled(t testing.TB, socket string, api *apiserver.Server) shell.Report {
 	t.Helper()
 	var r shell.Report
-	for end := time.Now().Add(15 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if err := shell.Ask(t.Context(), socket, "/status", &r); err != nil {
-			t.Fatal(err)
-		}
-		behind := api.Behind("n1", r.Kinds)
-		if r.Settled && len(behind) == 0 {
-			return r
-		}
-		if time.Now().After(end) {
-			t.Fatalf("not settled after 15 s: %+v, behind: %v", r, behind)
-		}
-	}
+	gomega.NewWithT(t).Eventually(func(g gomega.Gomega) {
+		r = shell.Report{}
+		g.Expect(shell.Ask(t.Context(), socket, "/status", &r)).To(gomega.Succeed())
+		g.Expect(r.Settled).To(gomega.BeTrue(), "what the agent says: %+v", r)
+		g.Expect(api.Behind("n1", r.Kinds)).To(gomega.BeEmpty(), "kinds that the agent has not heard of")
+	}, "15s", "20ms").Should(gomega.Succeed())
+	return r
 }
 
 // kubernetesAPI serves the simulated Kubernetes on loopback.

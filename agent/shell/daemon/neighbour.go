@@ -51,6 +51,7 @@ func (n *neighbours) find(ip netip.Addr) (openflow.MAC, bool) {
 	if err := h.NeighSet(&entry); err != nil {
 		return openflow.MAC{}, false
 	}
+	// The kernel asks on the wire and tells nobody of this one entry: it is looked at until the answer is there.
 	for end := time.Now().Add(neighbourWait); time.Now().Before(end); time.Sleep(neighbourPoll) {
 		if mac, ok := known(h, entry.LinkIndex, family, ip, usable); ok {
 			return mac, true
