@@ -13,17 +13,9 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	"towtank/agent"
-	"towtank/agent/apis/crd/v1beta1"
-	"towtank/agent/apis/crd/v1beta1/clientset"
 	"towtank/agent/shell"
 	"towtank/agent/shell/daemon"
 	"towtank/e2e/faults"
@@ -101,29 +93,15 @@ func run(ctx context.Context, f flags) error {
 			return fmt.Errorf("--gossip-key %s: %d bytes: allowed are 16, 24 or 32", f.keyIn, n)
 		}
 	}
-	rest, err := clientcmd.BuildConfigFromFlags("", f.kubeconfig)
+	api, err := shell.Connect(f.kubeconfig, "towtank-agent", f.node)
 	if err != nil {
-		return fmt.Errorf("API server: %w", err)
-	}
-	rest.QPS, rest.Burst = 50, 100 // as a kubelet's: client-go's defaults would make statuses of many Egresses wait
-	kube, err := kubernetes.NewForConfig(rest)
-	if err != nil {
-		return fmt.Errorf("API server: %w", err)
-	}
-	crd, err := clientset.NewForConfig(rest)
-	if err != nil {
-		return fmt.Errorf("API server: %w", err)
-	}
-	if err := v1beta1.AddToScheme(scheme.Scheme); err != nil {
 		return err
 	}
-	events := record.NewBroadcaster()
-	defer events.Shutdown()
-	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: kube.CoreV1().Events("")})
+	defer api.Close()
 	log := klog.Background()
 	var wrap func(context.Context, *shell.Queue, agent.Seams, func(any)) (agent.Seams, func(any))
 	if f.faults {
-		i, err := faults.New(rest, log)
+		i, err := faults.New(api.Config, log)
 		if err != nil {
 			return err
 		}
@@ -132,8 +110,8 @@ func run(ctx context.Context, f flags) error {
 	return daemon.Run(ctx, daemon.Options{
 		Node: f.node, Settings: settings, Bridge: f.bridge, Database: filepath.Join(f.runDir, "db.sock"),
 		OpenFlow: filepath.Join(f.runDir, f.bridge+".mgmt"), Control: filepath.Join(f.runDir, "ovs-vswitchd.pid"), Socket: f.socket, StatusSocket: f.statusSocket, MetricsAddress: f.metrics, StateDir: f.stateDir, AddressDir: f.addressDir,
-		Wrap: wrap, GossipPort: f.gossipPort, GossipKey: key, Kube: kube, CRD: crd,
-		Recorder: events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "towtank-agent", Host: f.node}), Log: log,
+		Wrap: wrap, GossipPort: f.gossipPort, GossipKey: key, Kube: api.Kube, CRD: api.CRD,
+		Recorder: api.Recorder, Log: log,
 		Ready: func() { log.Info("Ready for calls", "node", f.node, "socket", f.socket) },
 	})
 }

@@ -11,17 +11,10 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
-	"towtank/agent/apis/crd/v1beta1"
-	"towtank/agent/apis/crd/v1beta1/clientset"
 	"towtank/agent/config"
+	"towtank/agent/shell"
 	"towtank/agent/shell/controller"
 )
 
@@ -76,31 +69,17 @@ func run(ctx context.Context, f flags) error {
 	if f.membership != config.MembershipLocal && f.membership != config.MembershipGroups {
 		return fmt.Errorf("--membership: found %q, allowed: %s, %s", f.membership, config.MembershipLocal, config.MembershipGroups)
 	}
-	rest, err := clientcmd.BuildConfigFromFlags("", f.kubeconfig)
-	if err != nil {
-		return fmt.Errorf("API server: %w", err)
-	}
-	rest.QPS, rest.Burst = 50, 100 // client-go's defaults would make a large pool wait
-	kube, err := kubernetes.NewForConfig(rest)
-	if err != nil {
-		return fmt.Errorf("API server: %w", err)
-	}
-	crd, err := clientset.NewForConfig(rest)
-	if err != nil {
-		return fmt.Errorf("API server: %w", err)
-	}
-	if err := v1beta1.AddToScheme(scheme.Scheme); err != nil {
-		return err
-	}
 	host, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("name of this machine: %w", err)
 	}
-	events := record.NewBroadcaster()
-	defer events.Shutdown()
-	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: kube.CoreV1().Events("")})
+	api, err := shell.Connect(f.kubeconfig, "towtank-controller", host)
+	if err != nil {
+		return err
+	}
+	defer api.Close()
 	return controller.Run(ctx, controller.Options{
-		Kube: kube, CRD: crd, Recorder: events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "towtank-controller", Host: host}), Log: klog.Background(),
+		Kube: api.Kube, CRD: api.CRD, Recorder: api.Recorder, Log: klog.Background(),
 		Groups: f.membership == config.MembershipGroups, Elect: f.elect, Identity: host + "_" + uuid.NewString(), Namespace: f.namespace, StatusSocket: f.socket, MetricsAddress: f.metrics,
 	})
 }
