@@ -27,6 +27,7 @@ func settings(o lang.Options) ([]byte, error) {
 		SkipServices: o.SkipServices, NodePortAddresses: o.NodePortAddresses, LoadBalancerMode: o.LoadBalancerMode,
 		MaxEgressIPsPerNode: &most, AuditEvery: o.AuditEvery.String(), Membership: o.Membership,
 		MemberTimeout: o.MemberTimeout.String(), MemberRejoin: o.MemberRejoin.String(),
+		LeaveOnStop: true, // agent N stop; agent N restart kills
 	})
 }
 

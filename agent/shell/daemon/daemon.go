@@ -277,7 +277,7 @@ func (r *refuser) packetIn(in *openflow.PacketIn) {
 	r.refused.Add(1)
 }
 
-// membership joins the others; leave tells them that this node goes.
+// membership joins the others; leave ends that, and tells them that this node goes if the settings say so.
 func membership(o Options, cfg *config.Config, q *shell.Queue, handle func(any)) (m edge.Members, leave func(), err error) {
 	if o.GossipPort == 0 {
 		return alone(func() { q.Post(func() { handle(edge.MembersEvent{Alive: []string{o.Node}, Joined: true}) }) }), func() {}, nil
@@ -297,7 +297,9 @@ func membership(o Options, cfg *config.Config, q *shell.Queue, handle func(any))
 		return nil, nil, err
 	}
 	return list, func() {
-		list.Leave()
+		if o.Settings.LeaveOnStop {
+			list.Leave()
+		}
 		list.Close()
 	}, nil
 }

@@ -32,6 +32,9 @@ type Settings struct {
 	// that are missing are tried again.
 	MemberTimeout string `json:"memberTimeout,omitempty"`
 	MemberRejoin  string `json:"memberRejoin,omitempty"`
+	// LeaveOnStop has an agent that is told to end (SIGTERM) leave the membership: its Egress IPs move at once. Without
+	// it an agent that is back within MemberTimeout, as in a rolling update, keeps them.
+	LeaveOnStop bool `json:"leaveOnStop,omitempty"`
 }
 
 // ReadSettings reads the file; a field that it does not know is an error. "" is an empty file.
