@@ -1,6 +1,7 @@
 package ovs
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -102,5 +103,18 @@ func TestLearnedFlowIsForTheNextPass(t *testing.T) {
 			b.expect(1, syn, c.want+" tcp 10.0.0.1:1 -> 10.0.0.2:80 [SYN]")
 			b.expect(1, syn, "2 tcp 10.0.0.1:1 -> 10.0.0.2:80 [SYN]")
 		})
+	}
+}
+
+// Two learn actions of one pass that make the same flow but for its cookie: the last one's stays, with every packet.
+func TestTwoLearnTheSameFlow(t *testing.T) {
+	b := newBench(t, "p1", "p2")
+	const learn = "learn(table=5,hard_timeout=3,priority=2,cookie=%s,eth_type=0x800,nw_proto=6,NXM_OF_IP_DST[],load:1->NXM_NX_REG1[])"
+	b.must("table=0,priority=0,cookie=1,tcp,actions=" + fmt.Sprintf(learn, "0x1") + "," + fmt.Sprintf(learn, "0x3"))
+	for i := range 3 {
+		b.send(1, tcp("10.0.0.1:1", "10.0.0.2:80", packet.SYN))
+		if l := b.s.Learned(); len(l) != 1 || l[0].Cookie() != 3 {
+			t.Errorf("after packet %d: %v, want one flow with cookie 0x3", i+1, l)
+		}
 	}
 }

@@ -39,27 +39,24 @@ func (r *run) learn(a openflow.Learn, rl *rule, t uint8) {
 		r.drop(s.tableName(t), cookieOf(rl), "learn: %v", err)
 		return
 	}
-	if old := s.flows[f.Key().Name]; old != nil && old.learned && old.flow.String() == f.String() {
-		if s.peek != nil {
-			s.peek.renewed = append(s.peek.renewed, renewedRule{old, old.created})
-		}
-		old.created = s.now()
-		if s.tracer != nil {
-			s.step(s.tableName(t), "learn, again: "+f.String(), cookieOf(rl), false)
-		}
-		return
-	}
 	if s.tracer != nil {
 		s.step(s.tableName(t), "learn: "+f.String(), cookieOf(rl), false)
 	}
 	r.learned = append(r.learned, learned{f, rl, t})
 }
 
-// passed ends a pass through the tables: what it learned is there for the next.
+// passed ends a pass through the tables: what it learned is there for the next. A flow that was learned before is renewed.
 func (r *run) passed() {
 	s := r.s
 	for _, l := range r.learned {
 		instead := s.flows[l.flow.Key().Name]
+		if instead != nil && instead.learned && instead.flow.String() == l.flow.String() {
+			if s.peek != nil {
+				s.peek.renewed = append(s.peek.renewed, renewedRule{instead, instead.created})
+			}
+			instead.created = s.now()
+			continue
+		}
 		if err := s.putFlow(l.flow, true); err != nil {
 			r.drop(s.tableName(l.table), cookieOf(l.by), "learn: %v", err)
 		} else if s.peek != nil {
