@@ -152,12 +152,7 @@ func (w *World) NodeUp(n *Node, ips []netip.Addr) error {
 		n.sw.DeviceChanged(st.Name)
 	}
 	n.internalDevices()
-	if len(ips) > 0 {
-		if err := w.Kube.SetNodeAddresses(n.name, n.addresses()); err != nil {
-			return err
-		}
-	}
-	if err := w.Kube.SetNodeReady(n.name, true); err != nil {
+	if err := w.Kube.RegisterNode(n.registration()); err != nil {
 		return err
 	}
 	w.startAgent(n)

@@ -42,7 +42,8 @@ func (w *World) Inject(src *Source, fields []Field) (Injected, error) {
 	t := w.traffic
 	t.next++
 	p.Trace = t.next
-	t.cur = &flight{id: p.Trace, result: &out.Result}
+	v6 := p.Src.Is6()
+	t.cur = &flight{id: p.Trace, result: &out.Result, from: src, src: src.Addr(v6), dialled: p.Dst, sport: p.SrcPort}
 	before := w.neighbours()
 	err = src.NS.Transmit(Uplink, p)
 	out.Left = t.cur.switched

@@ -140,7 +140,7 @@ func (w *World) addNode(name string, v4, v6 netip.Addr) (*Node, error) {
 	for _, f := range w.onNode[name] {
 		f(n)
 	}
-	if err := w.Kube.CreateNode(kube.NodeConfig{Name: name, IPs: n.addresses(), PodCIDRs: n.podCIDRs}); err != nil {
+	if err := w.Kube.CreateNode(n.registration()); err != nil {
 		return nil, err
 	}
 	w.startAgent(n)
@@ -157,6 +157,11 @@ func (w *World) OnNode(name string, f func(*Node)) {
 	default:
 		w.onNode[name] = append(w.onNode[name], f)
 	}
+}
+
+// registration is the node as its kubelet registers it.
+func (n *Node) registration() kube.NodeConfig {
+	return kube.NodeConfig{Name: n.name, IPs: n.addresses(), PodCIDRs: n.podCIDRs}
 }
 
 func (n *Node) addresses() []netip.Addr {

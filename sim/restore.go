@@ -32,8 +32,8 @@ func (w *World) EndFaults() error {
 			}
 		}
 		w.ovsUp(n)
-		// The kubelet reports the node's addresses again, whatever somebody wrote there.
-		if err := w.Kube.SetNodeAddresses(n.name, n.addresses()); err != nil {
+		// The kubelet reports its node again, whatever somebody did to the object.
+		if err := w.Kube.RegisterNode(n.registration()); err != nil {
 			return fmt.Errorf("node %s: %w", n.name, err)
 		}
 		w.pauseAgent(n, false)

@@ -228,7 +228,7 @@ func (c *cluster) AddNode(name string) error {
 		return fmt.Errorf("%w: %w", scenarios.ErrTank, err)
 	}
 	err = c.do(func(k *kube.Cluster) error {
-		return k.CreateNode(kube.NodeConfig{Name: name, IPs: m.addresses(), PodCIDRs: m.podCIDRs})
+		return k.CreateNode(m.registration())
 	})
 	if err != nil {
 		return err

@@ -157,15 +157,7 @@ func (c *cluster) NodeUp(n scenarios.Node, ips []netip.Addr) error {
 		if err := m.boot(); err != nil {
 			return fmt.Errorf("%w: %w", scenarios.ErrTank, err)
 		}
-		err := c.do(func(k *kube.Cluster) error {
-			if len(ips) > 0 {
-				if err := k.SetNodeAddresses(m.name, m.addresses()); err != nil {
-					return err
-				}
-			}
-			return k.SetNodeReady(m.name, true)
-		})
-		if err != nil {
+		if err := c.do(func(k *kube.Cluster) error { return k.RegisterNode(m.registration()) }); err != nil {
 			return err
 		}
 		if err := m.startAgent(); err != nil {

@@ -16,6 +16,7 @@ import (
 	"towtank/e2e/peer"
 	"towtank/e2e/vswitchd"
 	"towtank/sim"
+	"towtank/sim/kube"
 )
 
 // Devices of a node. The node's addresses are on the local port of a bridge that the physical device is a port
@@ -66,6 +67,11 @@ func (m *machine) Transport(v6 bool) netip.Addr {
 		return m.v6
 	}
 	return m.v4
+}
+
+// registration is the node as its kubelet registers it.
+func (m *machine) registration() kube.NodeConfig {
+	return kube.NodeConfig{Name: m.name, IPs: m.addresses(), PodCIDRs: m.podCIDRs}
 }
 
 func (m *machine) addresses() []netip.Addr {

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -49,15 +51,32 @@ func nodeAddresses(name string, ips []netip.Addr) []corev1.NodeAddress {
 
 func (c *Cluster) now() metav1.Time { return metav1.NewTime(c.cfg.Now().Truncate(time.Second)) }
 
-// SetNodeAddresses replaces the internal addresses of a node, as its kubelet does after a boot.
-func (c *Cluster) SetNodeAddresses(name string, ips []netip.Addr) error {
+// RegisterNode is what a kubelet writes after a boot: the Node if it is not there (any more), else its addresses and
+// that it is ready.
+func (c *Cluster) RegisterNode(n NodeConfig) error {
+	o, err := c.Get(KindNode, "", n.Name)
+	if apierrors.IsNotFound(err) {
+		return c.CreateNode(n)
+	}
+	if err != nil {
+		return err
+	}
 	defer c.done()
-	return change(c, KindNode, name, func(n *corev1.Node) { n.Status.Addresses = nodeAddresses(name, ips) })
+	addresses := nodeAddresses(n.Name, n.IPs)
+	if !slices.Equal(o.(*corev1.Node).Status.Addresses, addresses) {
+		if err := change(c, KindNode, n.Name, func(n *corev1.Node) { n.Status.Addresses = addresses }); err != nil {
+			return err
+		}
+	}
+	return c.SetNodeReady(n.Name, true)
 }
 
-// SetNodeReady sets the condition Ready of a node. If it is not ready, its Pods are not ready either, as the
-// node controller does; if it is, its Pods stay as they are until their kubelet says more (SetPodReady).
+// SetNodeReady sets the condition Ready of a node, if there is one. If it is not ready, its Pods are not ready either,
+// as the node controller does; if it is, its Pods stay as they are until their kubelet says more (SetPodReady).
 func (c *Cluster) SetNodeReady(name string, ready bool) error {
+	if _, err := c.Get(KindNode, "", name); apierrors.IsNotFound(err) {
+		return nil
+	}
 	defer c.done()
 	if err := change(c, KindNode, name, func(n *corev1.Node) { setNodeReady(n, ready, c.now()) }); err != nil {
 		return err
