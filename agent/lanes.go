@@ -221,7 +221,8 @@ func (l *Loop) blame(ops []datapath.Op, r []datapath.OpResult) {
 		err := fmt.Errorf("%s: %w", ops[i].Key(), r[i].Err)
 		units := ops[i].Units
 		if len(units) == 0 {
-			// Nobody's orphan: it is tried again at the next audit.
+			// Nobody's orphan: it is tried again when the next audit has seen it.
+			l.env.Store.Withhold(ops[i].Key())
 			l.env.Log.Error(err, "Could not delete an object that nobody wants")
 			continue
 		}

@@ -47,7 +47,7 @@ type entry struct {
 	known   Object // nil: absent, if state is knownState
 	state   knownState
 	flight  bool // an op for the key is in a Change that has no result yet
-	orphan  bool // held back: no unit ever wanted it and not all sources were heard
+	orphan  bool // held back: no unit wants it, and not all sources were heard or its deletion was refused
 	pending bool
 	// prev and next are the neighbours in the list of pending entries.
 	prev, next *entry
@@ -555,6 +555,9 @@ func (s *Store) Load(dump []Object, group func(Kind) bool) int {
 			changed++
 		}
 		e.known, e.state = o, isKnown
+		if e.orphan && o != nil {
+			s.orphans[k] = e // withheld until now
+		}
 		s.settle(e)
 	}
 	for _, o := range dump {
@@ -568,6 +571,17 @@ func (s *Store) Load(dump []Object, group func(Kind) bool) int {
 		changed++
 	}
 	return changed
+}
+
+// Withhold has an object that no unit wants, and whose deletion was refused, stay until the next Load: then it is an
+// orphan again. A key that a unit wants, or is giving up, is left alone.
+func (s *Store) Withhold(k Key) {
+	e := s.entries[k]
+	if e == nil || e.known == nil || len(e.cands) > 0 || len(e.leaving) > 0 {
+		return
+	}
+	e.orphan = true
+	s.settle(e)
 }
 
 // Orphans returns the objects that a dump showed and nobody wants, sorted by key.

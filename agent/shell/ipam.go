@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	cnitypes "github.com/containernetworking/cni/pkg/types"
@@ -139,9 +140,6 @@ func (i *IPAM) holder(ip netip.Addr) (cnitypes.GCAttachment, bool) {
 	if err != nil {
 		return cnitypes.GCAttachment{}, false
 	}
-	var a cnitypes.GCAttachment
-	if _, err := fmt.Sscanf(string(data), "%s %s", &a.ContainerID, &a.IfName); err != nil || a.IfName == "" {
-		return cnitypes.GCAttachment{}, false
-	}
-	return a, true
+	id, ifname, ok := strings.Cut(string(data), disk.LineBreak)
+	return cnitypes.GCAttachment{ContainerID: id, IfName: ifname}, ok
 }
