@@ -30,6 +30,7 @@ type Config struct {
 	PodCIDRs     []netip.Prefix
 	ServiceCIDRs []netip.Prefix
 	Uplink       string // device of the transport addresses
+	UplinkMTU    int    // bytes; 0: 1500
 	Traffic      Traffic
 	Tunnel       string // geneve or vxlan
 	// ProxyAll serves NodePorts, external and load-balancer addresses for clients outside the cluster.
@@ -62,17 +63,28 @@ func (c *Config) Defaults() {
 	if c.Uplink == "" {
 		c.Uplink = "eth0"
 	}
+	if c.UplinkMTU == 0 {
+		c.UplinkMTU = 1500
+	}
 	if c.MTU == 0 {
-		c.MTU = 1450
-		if c.Traffic == NoEncap {
-			c.MTU = 1500
-		} else if c.TransportV6.IsValid() && !c.TransportV4.IsValid() {
-			c.MTU = 1430 // the outer IPv6 header is 20 bytes longer
-		}
+		c.MTU = c.UplinkMTU - c.overhead()
 	}
 	if c.AuditEvery == 0 {
 		c.AuditEvery = 60 * time.Second
 	}
+}
+
+// overhead is how many bytes a tunnel puts around a Pod's packet: the inner Ethernet header (14), Geneve without options
+// or VXLAN (8), UDP (8) and the outer IP header, which is IPv6's (40, not 20) for packets to Pod networks of IPv6.
+func (c *Config) overhead() int {
+	_, v6 := c.Gateway(true)
+	switch {
+	case !c.HasTunnel():
+		return 0
+	case c.TransportV6.IsValid() && (v6 || !c.TransportV4.IsValid()):
+		return 70
+	}
+	return 50
 }
 
 // EgressKinds are the kinds of objects that decide which Pods an Egress applies to, besides the Pods.
@@ -93,11 +105,8 @@ const (
 // ByGroup reports whether the Pods of an Egress are those of its EgressGroup, and not those that its selectors pick.
 func (c *Config) ByGroup() bool { return c.Membership == MembershipGroups }
 
-// Validate names the first field that has a value which is not allowed.
-func (c *Config) Validate() error {
-	if c.NodeName == "" {
-		return fmt.Errorf("config: nodeName is empty")
-	}
+// ValidateSettings names the first setting that has a value which is not allowed: what all nodes have in common.
+func (c *Config) ValidateSettings() error {
 	if !slices.Contains([]Traffic{Encap, NoEncap, Hybrid}, c.Traffic) {
 		return fmt.Errorf("config: trafficMode %q: allowed are encap, noEncap, hybrid", c.Traffic)
 	}
@@ -112,6 +121,17 @@ func (c *Config) Validate() error {
 	}
 	if c.MaxEgressIPsPerNode < 0 || c.MaxEgressIPsPerNode > 255 {
 		return fmt.Errorf("config: maxEgressIPsPerNode %d: allowed are 0 to 255", c.MaxEgressIPsPerNode)
+	}
+	return nil
+}
+
+// Validate names the first field that has a value which is not allowed.
+func (c *Config) Validate() error {
+	if c.NodeName == "" {
+		return fmt.Errorf("config: nodeName is empty")
+	}
+	if err := c.ValidateSettings(); err != nil {
+		return err
 	}
 	if len(c.PodCIDRs) == 0 || len(c.PodCIDRs) > 2 {
 		return fmt.Errorf("config: node %s has %d Pod CIDRs: want one per address family", c.NodeName, len(c.PodCIDRs))

@@ -38,7 +38,7 @@ func (n *Node) SubnetAddress(l *List, ip netip.Addr, s *Subnet) {
 	dev := n.subnetLink(s)
 	if s.VLAN != 0 {
 		link, err := host.NewLink(host.Link{
-			Name: dev, Type: host.LinkVLAN, MTU: 1500, VLANID: s.VLAN, Parent: n.Cfg.Uplink, Alias: host.AliasPrefix + "subnet",
+			Name: dev, Type: host.LinkVLAN, MTU: n.Cfg.UplinkMTU, VLANID: s.VLAN, Parent: n.Cfg.Uplink, Alias: host.AliasPrefix + "subnet",
 		})
 		Add(l, link, err)
 		if !ip.Is6() {

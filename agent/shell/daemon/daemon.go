@@ -14,9 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
@@ -80,7 +77,7 @@ func Run(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 
-	n := &node{o: o, q: shell.NewQueue(), refuser: &refuser{log: o.Log}}
+	n := &node{o: o, q: shell.NewQueue(), stop: cancel, refuser: &refuser{log: o.Log}}
 	defer n.close()
 	n.q.Post(func() { n.loop.Start() })
 	if err := n.open(ctx, cfg); err != nil {
@@ -116,7 +113,8 @@ type node struct {
 	o       Options
 	q       *shell.Queue
 	loop    *agent.Loop
-	hear    func(ev any) // the loop's Handle, or what is between
+	hear    func(ev any)    // the loop's Handle, or what is between
+	stop    func(err error) // ends the process
 	refuser *refuser
 	sw      *ovs.Switch
 	kernel  *linux.Host
@@ -184,6 +182,14 @@ func (n *node) assemble(ctx context.Context, cfg *config.Config) (err error) {
 	}
 	seams.Switch, seams.Host = n.journal.Switch(seams.Switch), n.journal.Host(seams.Host)
 	seams.Cluster, seams.IPAM = n.journal.Cluster(seams.Cluster), n.journal.IPAM(seams.IPAM)
+	loop := n.hear
+	n.hear = func(ev any) {
+		if err := outdated(cfg, ev); err != nil {
+			n.stop(err)
+			return
+		}
+		loop(ev)
+	}
 	n.loop, err = agent.New(cfg, seams)
 	if err != nil {
 		return err
@@ -312,92 +318,6 @@ func (tell alone) SetPeers(map[string]netip.Addr) { tell() }
 
 // Leave implements edge.Members.
 func (alone) Leave() {}
-
-// nodeConfig waits until the Node has Pod CIDRs, and finds its addresses on the machine's links.
-func nodeConfig(ctx context.Context, o Options) (*config.Config, error) {
-	for {
-		node, err := o.Kube.CoreV1().Nodes().Get(ctx, o.Node, metav1.GetOptions{})
-		if err == nil {
-			var c *config.Config
-			if c, err = configOf(o, node); err == nil {
-				return c, nil
-			}
-		} else if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
-			return nil, err
-		}
-		o.Log.Error(err, "The node is not ready to be configured", "node", o.Node)
-		if !wait(ctx) {
-			return nil, err
-		}
-	}
-}
-
-func configOf(o Options, node *corev1.Node) (*config.Config, error) {
-	c, err := o.Settings.config()
-	if err != nil {
-		return nil, err
-	}
-	c.NodeName = o.Node
-	cidrs := node.Spec.PodCIDRs
-	if len(cidrs) == 0 && node.Spec.PodCIDR != "" {
-		cidrs = []string{node.Spec.PodCIDR}
-	}
-	if len(cidrs) == 0 {
-		return nil, fmt.Errorf("node %s has no spec.podCIDRs", o.Node)
-	}
-	for _, s := range cidrs {
-		p, err := netip.ParsePrefix(s)
-		if err != nil {
-			return nil, fmt.Errorf("node %s: spec.podCIDRs: %w", o.Node, err)
-		}
-		c.PodCIDRs = append(c.PodCIDRs, p)
-	}
-	for _, a := range node.Status.Addresses {
-		ip, err := netip.ParseAddr(a.Address)
-		if a.Type != corev1.NodeInternalIP || err != nil {
-			continue
-		}
-		p, link, err := find(o.Netns, ip)
-		if err != nil {
-			return nil, fmt.Errorf("node %s: InternalIP %s: %w", o.Node, ip, err)
-		}
-		c.Uplink = link
-		if ip.Is4() && !c.TransportV4.IsValid() {
-			c.TransportV4 = p
-		}
-		if ip.Is6() && !c.TransportV6.IsValid() {
-			c.TransportV6 = p
-		}
-	}
-	c.Defaults()
-	return c, c.Validate()
-}
-
-// find returns the link that has an address, and the address with its subnet.
-func find(ns string, ip netip.Addr) (p netip.Prefix, link string, err error) {
-	h, err := handle(ns)
-	if err != nil {
-		return p, "", err
-	}
-	defer h.Close()
-	links, err := h.LinkList()
-	if err != nil {
-		return p, "", fmt.Errorf("links: %w", err)
-	}
-	for _, l := range links {
-		addrs, err := h.AddrList(l, netlink.FAMILY_ALL)
-		if err != nil {
-			return p, "", fmt.Errorf("addresses of %s: %w", l.Attrs().Name, err)
-		}
-		for _, a := range addrs {
-			if x, ok := netip.AddrFromSlice(a.IP); ok && x.Unmap() == ip {
-				ones, _ := a.Mask.Size()
-				return netip.PrefixFrom(ip, ones), l.Attrs().Name, nil
-			}
-		}
-	}
-	return p, "", errors.New("no link of this machine has it")
-}
 
 func handle(ns string) (*netlink.Handle, error) {
 	if ns == "" {

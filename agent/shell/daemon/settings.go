@@ -53,6 +53,20 @@ func ReadSettings(path string) (*Settings, error) {
 	return s, nil
 }
 
+// validate names the first setting that is not allowed.
+func (s *Settings) validate() error {
+	c, err := s.config()
+	if err != nil {
+		return err
+	}
+	c.Defaults()
+	if err := c.ValidateSettings(); err != nil {
+		return err
+	}
+	_, _, err = s.members()
+	return err
+}
+
 // config returns a node's configuration, without what only the node knows.
 func (s *Settings) config() (*config.Config, error) {
 	c := &config.Config{
