@@ -75,6 +75,9 @@ func TestManifests(t *testing.T) {
 			if strings.ContainsAny(container.Image, "/") {
 				t.Errorf("%s: image %s names a registry", name, container.Image)
 			}
+			if _, tag, ok := strings.Cut(container.Image, ":"); !ok || tag == "latest" || container.ImagePullPolicy != corev1.PullIfNotPresent {
+				t.Errorf("%s: image %s with pull policy %q: what is loaded into a node by hand would not be used", name, container.Image, container.ImagePullPolicy)
+			}
 			for _, m := range container.VolumeMounts {
 				if used[m.Name] = true; !volumes[m.Name] {
 					t.Errorf("%s: container %s mounts %s, which is no volume", name, container.Name, m.Name)
