@@ -85,14 +85,19 @@ func (o Op) Key() Key {
 func (o Op) Delete() bool { return o.New == nil }
 
 // String returns the op as a diff line: "+ text", "- text" or "~ text" for a changed object.
-func (o Op) String() string {
+func (o Op) String() string { return string(o.AppendText(nil)) }
+
+// AppendText appends what String returns.
+func (o Op) AppendText(b []byte) []byte {
+	sign, of := "~ ", o.New
 	switch {
 	case o.New == nil:
-		return "- " + string(o.Old.Key().Kind) + " " + o.Old.String()
+		sign, of = "- ", o.Old
 	case o.Old == nil:
-		return "+ " + string(o.New.Key().Kind) + " " + o.New.String()
+		sign = "+ "
 	}
-	return "~ " + string(o.New.Key().Kind) + " " + o.New.String()
+	b = append(append(b, sign...), of.Key().Kind...)
+	return append(append(b, ' '), of.String()...)
 }
 
 // BundlePhase orders the ops of a bundle: groups before the flows that use them, flows deleted before their

@@ -268,17 +268,17 @@ func (fs Faults) Unspent() bool {
 func (n *Node) record(e *effect, mode FaultMode) {
 	n.effects++
 	n.journal = append(n.journal, Entry{At: n.world.queue.Now(), Class: e.class, Units: e.units, About: n.aboutUnits(e.units), Text: e.text, Fault: mode})
-	line := e.class
+	line := append(make([]string, 0, 8), e.class)
 	if len(e.units) > 0 {
-		line += " [" + strings.Join(e.units, " ") + "]"
+		line = append(line, " [", strings.Join(e.units, " "), "]")
 	}
 	if mode != "" {
-		line += " fault=" + string(mode)
+		line = append(line, " fault=", string(mode))
 	}
 	if e.text != "" {
-		line += " " + e.text
+		line = append(line, " ", e.text)
 	}
-	n.world.log.Add(n.world.queue.Now(), "effect", n.name, line)
+	n.world.log.Add(n.world.queue.Now(), "effect", n.name, line...)
 }
 
 // aboutUnits returns what units are about now and were at their last effect.
@@ -339,9 +339,13 @@ func opsText(ops []datapath.Op) string {
 		}
 		return fmt.Sprintf("%d ops %016x", len(ops), h.Sum64())
 	}
-	texts := make([]string, len(ops))
+	var few [4096]byte // as long as the text of most Changes: what is kept is a copy of the right size
+	text := few[:0]
 	for i, op := range ops {
-		texts[i] = op.String()
+		if i > 0 {
+			text = append(text, "; "...)
+		}
+		text = op.AppendText(text)
 	}
-	return strings.Join(texts, "; ")
+	return string(text)
 }

@@ -3,9 +3,9 @@ package sim
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"hash"
 	"io"
+	"strconv"
 	"time"
 )
 
@@ -24,11 +24,14 @@ func NewLog(start time.Time, out io.Writer) *Log {
 	return &Log{start: start, h: sha256.New(), out: out}
 }
 
-// Add appends a line.
-func (l *Log) Add(now time.Time, kind, who, what string) {
+// Add appends a line; what it tells of comes in parts, which follow each other without anything between them.
+func (l *Log) Add(now time.Time, kind, who string, what ...string) {
 	l.lines++
-	l.buf = fmt.Appendf(l.buf[:0], "%d ", now.Sub(l.start).Nanoseconds())
-	l.buf = append(append(append(append(append(l.buf, kind...), ' '), who...), ' '), what...)
+	l.buf = append(strconv.AppendInt(l.buf[:0], now.Sub(l.start).Nanoseconds(), 10), ' ')
+	l.buf = append(append(append(append(l.buf, kind...), ' '), who...), ' ')
+	for _, part := range what {
+		l.buf = append(l.buf, part...)
+	}
 	l.buf = append(l.buf, '\n')
 	_, _ = l.h.Write(l.buf) // a hash does not fail
 	if l.out != nil {
