@@ -16,8 +16,11 @@ const (
 // actionSet returns the actions of a bucket as OVS runs them: a bucket is an action set (OpenFlow 1.5, 5.6), not
 // a list. First comes the last pop_vlan, push_vlan and dec_ttl, then all set_field and move in their order, then
 // one final action; what is of no rank (learn, output:reg, meter) is left out. Without a final action nothing is
-// run at all.
+// run at all. A list that is such a set already, as those of nearly all buckets are, is returned as it is.
 func actionSet(list []openflow.Action) []openflow.Action {
+	if isActionSet(list) {
+		return list
+	}
 	var slots [3]openflow.Action
 	var sets []openflow.Action
 	var final openflow.Action
@@ -59,4 +62,18 @@ func actionSet(list []openflow.Action) []openflow.Action {
 		}
 	}
 	return append(append(out, sets...), final)
+}
+
+// isActionSet reports whether a list has nothing but set_field and move before one final action.
+func isActionSet(list []openflow.Action) bool {
+	for i, a := range list {
+		switch a.(type) {
+		case openflow.SetFieldAction, openflow.MoveAction:
+		case openflow.CT, openflow.CTClearAction, openflow.ResubmitAction, openflow.OutputAction, openflow.GroupAction:
+			return i == len(list)-1
+		default:
+			return false
+		}
+	}
+	return false
 }

@@ -24,7 +24,7 @@ func TestBucketIsAnActionSet(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		if got := openflow.ActionsText(newGroup(g).sets[0]); got != want {
+		if got := openflow.ActionsText(actionSet(g.Buckets()[0].Actions)); got != want {
 			t.Errorf("%s\n got: %s\nwant: %s", in, got, want)
 		}
 	}

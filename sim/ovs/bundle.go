@@ -169,8 +169,9 @@ func (s *Switch) checkFlow(f *openflow.Flow) error {
 
 // checkActions refuses actions that the model does not have.
 func (s *Switch) checkActions(actions []openflow.Action, bucket bool) error {
+	var few [4]openflow.Field
 	for _, a := range actions {
-		var fields []openflow.Field
+		fields := few[:0]
 		switch a := a.(type) {
 		case openflow.OutputAction:
 			if a.Port == openflow.PortTable {

@@ -10,18 +10,17 @@ import (
 // group is a group with what choosing a bucket needs.
 type group struct {
 	g     *openflow.Group
-	live  []int // buckets with a weight
+	live  []uint32 // buckets with a weight
 	total uint32
 	picks []uint64
-	sets  [][]openflow.Action // what each bucket runs
 }
 
 func newGroup(g *openflow.Group) *group {
-	x := &group{g: g, picks: make([]uint64, len(g.Buckets()))}
+	n := len(g.Buckets())
+	x := &group{g: g, live: make([]uint32, 0, n), picks: make([]uint64, n)}
 	for i := range g.Buckets() {
-		x.sets = append(x.sets, actionSet(g.Buckets()[i].Actions))
 		if w := g.Buckets()[i].Weight; w > 0 {
-			x.live = append(x.live, i)
+			x.live = append(x.live, uint32(i))
 			x.total += uint32(w)
 		}
 	}
@@ -73,7 +72,7 @@ func (r *run) selectBucket(g *group, rl *rule, table uint8) {
 			r.drop(fmt.Sprintf("group %d", id), cookieOf(rl), "PickBucket chose %d of %d buckets", n, len(g.live))
 			return
 		}
-		pick = g.live[n]
+		pick = int(g.live[n])
 	} else {
 		pick = g.pick(hash)
 	}
@@ -89,7 +88,7 @@ func (g *group) pick(hash uint32) int {
 		for _, i := range g.live {
 			w := uint32(buckets[i].Weight)
 			if at < w {
-				return i
+				return int(i)
 			}
 			at -= w
 		}
@@ -101,7 +100,7 @@ func (g *group) pick(hash uint32) int {
 			best, bestScore = i, score
 		}
 	}
-	return best
+	return int(best)
 }
 
 // bucket runs the actions of a bucket; what they change is undone after it, as OVS does.
@@ -112,7 +111,7 @@ func (r *run) bucket(g *group, i int, rl *rule, table uint8, of string) {
 		r.s.step(fmt.Sprintf("group %d", g.g.ID()), fmt.Sprintf("bucket %d%s: %s", b.ID, of, openflow.ActionsText(b.Actions)), cookieOf(rl), false)
 	}
 	k, inner, ct := r.k, r.inner, r.ct
-	r.actions(g.sets[i], rl, table)
+	r.actions(actionSet(b.Actions), rl, table)
 	r.k, r.inner, r.ct = k, inner, ct
 }
 
