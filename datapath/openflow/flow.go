@@ -144,15 +144,15 @@ func (b *Builder) Build() (*Flow, error) {
 	if b.err != nil {
 		return nil, fmt.Errorf("flow %s: %w", text, b.err)
 	}
-	f.text = string(text)
-	// match is a part of text, so the key is put together behind it.
+	// Behind the text comes the key, in one string with it. match is a part of the text.
 	all := strconv.AppendUint(append(text, "table="...), uint64(f.table), 10)
 	all = strconv.AppendUint(append(all, ",priority="...), uint64(f.priority), 10)
 	if len(match) > 0 {
 		all = append(append(all, ','), match...)
 	}
-	f.key = string(all[len(text):])
 	*scratch = all
+	both := string(all)
+	f.text, f.key = both[:len(text)], both[len(text):]
 	return f, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"towtank/datapath"
 )
@@ -52,12 +53,12 @@ type Group struct {
 	key, text string
 }
 
-// NewGroup returns the group, or an error that names it if OVS would refuse it.
+// NewGroup returns the group, or an error that names it if OVS would refuse it. The buckets are the group's from
+// then on: the caller must not change them.
 func NewGroup(s GroupSpec) (*Group, error) {
 	s.HashFields = slices.Clone(s.HashFields)
 	slices.Sort(s.HashFields)
-	s.Buckets = slices.Clone(s.Buckets)
-	g := &Group{spec: s, key: "group_id=" + strconv.FormatUint(uint64(s.ID), 10)}
+	g := &Group{spec: s}
 	if err := g.check(); err != nil {
 		return nil, fmt.Errorf("group group_id=%d: %w", s.ID, err)
 	}
@@ -65,6 +66,7 @@ func NewGroup(s GroupSpec) (*Group, error) {
 	*scratch = g.appendText((*scratch)[:0])
 	g.text = string(*scratch)
 	scratches.Put(scratch)
+	g.key = g.text[:strings.IndexByte(g.text, ',')] // the text begins with it
 	return g, nil
 }
 
@@ -136,15 +138,28 @@ func (g *Group) appendText(b []byte) []byte {
 	return b
 }
 
+// maxBucketID is the largest id of a bucket (OpenFlow OFPG_BUCKET_MAX).
+const maxBucketID = 0xffffff00
+
 // badBucketID returns an id that is there twice or too large.
 func badBucketID(buckets []Bucket) (id uint32, bad bool) {
+	rising := true
+	for i := 1; i < len(buckets) && rising; i++ {
+		rising = buckets[i-1].ID < buckets[i].ID
+	}
+	if n := len(buckets); rising {
+		if n == 0 || buckets[n-1].ID <= maxBucketID {
+			return 0, false
+		}
+		return buckets[n-1].ID, true
+	}
 	ids := make([]uint32, len(buckets))
 	for i := range buckets {
 		ids[i] = buckets[i].ID
 	}
 	slices.Sort(ids)
 	for i, id := range ids {
-		if id > 0xffffff00 || i > 0 && id == ids[i-1] {
+		if id > maxBucketID || i > 0 && id == ids[i-1] {
 			return id, true
 		}
 	}
@@ -181,12 +196,13 @@ func (g *Group) check() error {
 	if id, bad := badBucketID(s.Buckets); bad {
 		return fmt.Errorf("bucket_id %d is there twice or over 4294967040 (OFPGMFC_BAD_BUCKET)", id)
 	}
+	var c context
 	for i := range s.Buckets {
 		k := &s.Buckets[i]
 		if s.Type != GroupSelect && k.Weight > 1 {
 			return fmt.Errorf("bucket %d: only select groups can have bucket weights", k.ID)
 		}
-		c := context{unconfirmed: true}
+		c = context{unconfirmed: true}
 		for _, a := range k.Actions {
 			if a == nil {
 				return fmt.Errorf("bucket %d: an action is nil", k.ID)
