@@ -115,12 +115,16 @@ func (l *Loop) dispatchDatapath() {
 	for _, op := range ops {
 		sizes[datapath.StageOf(op.Key().Kind, op.Delete())-1]++
 	}
-	for _, op := range ops {
-		s := datapath.StageOf(op.Key().Kind, op.Delete()) - 1
-		if c.stages[s] == nil {
-			c.stages[s] = make([]datapath.Op, 0, sizes[s])
+	if s := slices.Index(sizes[:], len(ops)); s >= 0 {
+		c.stages[s] = ops // most Changes are one bundle and nothing else
+	} else {
+		for _, op := range ops {
+			s := datapath.StageOf(op.Key().Kind, op.Delete()) - 1
+			if c.stages[s] == nil {
+				c.stages[s] = make([]datapath.Op, 0, sizes[s])
+			}
+			c.stages[s] = append(c.stages[s], op)
 		}
-		c.stages[s] = append(c.stages[s], op)
 	}
 	for i := range c.stages {
 		order(c.stages[i])

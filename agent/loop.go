@@ -41,6 +41,7 @@ type Loop struct {
 	seams    Seams
 	concerns []tables.Concern
 	byKind   map[string]tables.Concern
+	kinds    []string // of all concerns, in their order
 
 	dirty  map[string]bool
 	marked map[string]bool     // kinds of units that the present event has marked, for coverage
@@ -118,6 +119,7 @@ func New(cfg *config.Config, seams Seams) (*Loop, error) {
 		l.concerns = append(l.concerns, c)
 		for _, k := range c.Kinds() {
 			l.byKind[k] = c
+			l.kinds = append(l.kinds, k)
 		}
 	}
 	return l, nil
@@ -274,6 +276,9 @@ func (l *Loop) turn() {
 // render renders the dirty units of every kind whose sources were heard. The others wait, untouched:
 // what arrives until then costs nothing.
 func (l *Loop) render() {
+	if len(l.queues) == 0 {
+		return
+	}
 	for _, kind := range slices.Sorted(maps.Keys(l.queues)) {
 		c := l.byKind[kind]
 		if c == nil {
@@ -342,15 +347,8 @@ func (l *Loop) timed(unit string) {
 // releaseOrphans lets what nobody wants be deleted, once every source of every kind was heard and
 // everything was rendered. Until then a part of the truth could delete what the rest of it wants.
 func (l *Loop) releaseOrphans() {
-	if !l.dumped || len(l.queues) > 0 {
+	if !l.dumped || len(l.queues) > 0 || !l.Ready() {
 		return
-	}
-	for _, c := range l.concerns {
-		for _, k := range c.Kinds() {
-			if !c.Ready(k) {
-				return
-			}
-		}
 	}
 	if n := l.env.Store.ReleaseOrphans(nil); n > 0 {
 		l.stats.Orphans += uint64(n)
@@ -363,11 +361,9 @@ func (l *Loop) Ready() bool {
 	if !l.dumped {
 		return false
 	}
-	for _, c := range l.concerns {
-		for _, k := range c.Kinds() {
-			if !c.Ready(k) {
-				return false
-			}
+	for _, k := range l.kinds {
+		if !l.byKind[k].Ready(k) {
+			return false
 		}
 	}
 	return true

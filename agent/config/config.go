@@ -88,13 +88,15 @@ func (c *Config) overhead() int {
 }
 
 // EgressKinds are the kinds of objects that decide which Pods an Egress applies to, besides the Pods.
+// The caller must not change them.
 func (c *Config) EgressKinds() []string {
-	kinds := []string{edge.KindEgress, edge.KindExternalIPPool, edge.KindNamespace}
 	if c.ByGroup() {
-		kinds = append(kinds, edge.KindEgressGroup)
+		return egressKinds[:]
 	}
-	return kinds
+	return egressKinds[:len(egressKinds)-1]
 }
+
+var egressKinds = [...]string{edge.KindEgress, edge.KindExternalIPPool, edge.KindNamespace, edge.KindEgressGroup}
 
 // Who finds out which Pods an Egress applies to.
 const (

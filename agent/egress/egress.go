@@ -69,7 +69,7 @@ func (e *Egress) Ready(string) bool {
 // podReady is Ready less the Pods: a Pod that is being added is known by its ADD.
 func (e *Egress) podReady() bool {
 	return e.env.AllSynced(e.env.Cfg.EgressKinds()...) && e.env.AllSynced(edge.KindNode, tables.FactAddresses, tables.FactPorts) &&
-		e.env.HeardOf && pipeline.Of(e.env.Tables).Ready()
+		e.env.HeardOf && pipeline.Ready(e.env.Tables)
 }
 
 // Restore implements tables.Concern: marks are read from the rules that use them, and addresses that

@@ -73,6 +73,11 @@ func Of(t *tables.Tables) *Node {
 	}
 }
 
+// Ready reports whether the ports that every flow needs have their numbers.
+func Ready(t *tables.Tables) bool {
+	return t.OFPort(GatewayPort) != 0 && (t.OFPort(TunnelPort) != 0 || !t.Cfg.HasTunnel())
+}
+
 // GatewayMAC returns the address of a node's gateway port, made from the node's name so that it is
 // the same after every start.
 func GatewayMAC(node string) openflow.MAC { return localMAC(0x0a, "gateway/"+node) }

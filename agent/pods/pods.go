@@ -325,5 +325,5 @@ func (p *Pods) Refused(unit string, err error) {
 
 // networkReady reports whether the node can take Pods: what every Pod needs is there.
 func (p *Pods) networkReady() bool {
-	return p.Ready("") && p.env.Store.Has(tables.HostUnit) && p.env.Store.Realised(tables.HostUnit) && pipeline.Of(p.env.Tables).Ready()
+	return p.Ready("") && p.env.Store.Has(tables.HostUnit) && p.env.Store.Realised(tables.HostUnit) && pipeline.Ready(p.env.Tables)
 }

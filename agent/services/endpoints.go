@@ -20,8 +20,7 @@ type Endpoint struct {
 	Ready       bool
 	Serving     bool
 	Terminating bool
-	zones       []string // hints
-	nodes       []string // hints
+	hints       *discoveryv1.EndpointHints // nil: none
 }
 
 // better reports whether e is the one to believe of two entries for one address: while a Pod is
@@ -111,14 +110,7 @@ func addEndpoint(t *tables.Tables, all []Endpoint, in *discoveryv1.Endpoint, por
 	}
 	e.Terminating = c.Terminating != nil && *c.Terminating
 	e.Local = e.Node == t.Cfg.NodeName
-	if in.Hints != nil {
-		for _, z := range in.Hints.ForZones {
-			e.zones = append(e.zones, z.Name)
-		}
-		for _, n := range in.Hints.ForNodes {
-			e.nodes = append(e.nodes, n.Name)
-		}
-	}
+	e.hints = in.Hints
 	return append(all, e)
 }
 
@@ -151,13 +143,13 @@ func hinted(ready []Endpoint, nodeName, zone string) []Endpoint {
 	every := func(has func(*Endpoint) bool) bool {
 		return !slices.ContainsFunc(ready, func(e Endpoint) bool { return !has(&e) })
 	}
-	if every(func(e *Endpoint) bool { return len(e.nodes) > 0 }) {
-		if mine := filter(ready, func(e *Endpoint) bool { return slices.Contains(e.nodes, nodeName) }); len(mine) > 0 {
+	if every(func(e *Endpoint) bool { return e.hints != nil && len(e.hints.ForNodes) > 0 }) {
+		if mine := filter(ready, func(e *Endpoint) bool { return slices.Contains(e.hints.ForNodes, discoveryv1.ForNode{Name: nodeName}) }); len(mine) > 0 {
 			return mine
 		}
 	}
-	if zone != "" && every(func(e *Endpoint) bool { return len(e.zones) > 0 }) {
-		if mine := filter(ready, func(e *Endpoint) bool { return slices.Contains(e.zones, zone) }); len(mine) > 0 {
+	if zone != "" && every(func(e *Endpoint) bool { return e.hints != nil && len(e.hints.ForZones) > 0 }) {
+		if mine := filter(ready, func(e *Endpoint) bool { return slices.Contains(e.hints.ForZones, discoveryv1.ForZone{Name: zone}) }); len(mine) > 0 {
 			return mine
 		}
 	}

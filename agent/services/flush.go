@@ -98,7 +98,7 @@ func (f *flusher) next(unit string, sp *servicePort) {
 			a.nodePorts = append(a.nodePorts, netip.AddrPortFrom(x.Addr, sp.port))
 		}
 	}
-	for _, b := range sp.usable {
+	for _, b := range unionOf(sp.Cluster, sp.Local) {
 		a.backends = append(a.backends, b.AddrPort)
 	}
 	f.rendered[unit] = a

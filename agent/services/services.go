@@ -52,7 +52,7 @@ func (s *Services) Kinds() []string { return []string{"svcport", "svcskip", kind
 // Ready implements tables.Concern.
 func (s *Services) Ready(string) bool {
 	return s.env.AllSynced(edge.KindService, edge.KindEndpointSlice, edge.KindNode, tables.FactPorts, tables.FactLinks, tables.FactAddresses) &&
-		pipeline.Of(s.env.Tables).Ready()
+		pipeline.Ready(s.env.Tables)
 }
 
 // Restore implements tables.Concern: a Service port whose flows use a group keeps the group's id, and an
@@ -76,11 +76,13 @@ func (s *Services) Handle(ev any, old runtime.Object) {
 			}
 			s.changed(e.Key)
 		case edge.KindEndpointSlice:
+			was, is := "", s.env.ServiceOf(e.Key)
 			if o, ok := old.(*discoveryv1.EndpointSlice); ok {
-				s.changed(tables.ServiceOfSlice(o))
+				was = tables.ServiceOfSlice(o)
 			}
-			if c, ok := e.Object.(*discoveryv1.EndpointSlice); ok {
-				s.changed(tables.ServiceOfSlice(c))
+			s.endpointsChanged(was)
+			if is != was {
+				s.endpointsChanged(is)
 			}
 		case edge.KindNode:
 			if e.Key == s.env.Cfg.NodeName && nodeMatters(old, s.env.ThisNode()) {
@@ -166,6 +168,16 @@ func (s *Services) withExternal() {
 	}
 }
 
+// endpointsChanged marks every unit of a Service that itself is as it was.
+func (s *Services) endpointsChanged(key string) {
+	for _, u := range s.units[key] {
+		s.env.Dirty(u)
+	}
+	if _, told := s.health[key]; told {
+		s.env.Dirty(kindHealth + "/" + key)
+	}
+}
+
 // changed marks every unit that a Service has or had.
 func (s *Services) changed(key string) {
 	if key == "" {
@@ -214,14 +226,25 @@ func unitsOf(env *tables.Env, key string) []string {
 }
 
 func unitName(key, port string, proto corev1.Protocol, v6 bool) string {
-	f := "v4"
+	return "svcport/" + key + ":" + portName(port, proto) + "/" + familyName(v6)
+}
+
+// portName is what a unit is named after: the port's name or, without one, the protocol.
+func portName(port string, proto corev1.Protocol) string {
+	switch {
+	case port != "":
+		return port
+	case proto == corev1.ProtocolTCP:
+		return "tcp"
+	}
+	return strings.ToLower(string(proto))
+}
+
+func familyName(v6 bool) string {
 	if v6 {
-		f = "v6"
+		return "v6"
 	}
-	if port == "" {
-		port = strings.ToLower(string(proto))
-	}
-	return "svcport/" + key + ":" + port + "/" + f
+	return "v4"
 }
 
 // isSkipped reports whether the configuration leaves a Service to somebody else, by name or ClusterIP.
@@ -233,8 +256,15 @@ func isSkipped(cfg *config.Config, svc *corev1.Service) bool {
 
 // serviceOf returns the key of the Service that a unit of one of its ports belongs to.
 func serviceOf(unit string) string {
-	key, _, _ := strings.Cut(strings.TrimPrefix(unit, "svcport/"), ":")
+	key, _, _ := splitUnit(unit)
 	return key
+}
+
+// splitUnit is the opposite of unitName: it returns the key of the Service, portName and familyName.
+func splitUnit(unit string) (key, port, family string) {
+	key, port, _ = strings.Cut(strings.TrimPrefix(unit, "svcport/"), ":")
+	port, family, _ = strings.Cut(port, "/")
+	return key, port, family
 }
 
 // isServed reports whether a Service is ours to serve: it has an address, and does not name another
@@ -252,15 +282,15 @@ func isServed(svc *corev1.Service) bool {
 
 // parse splits a unit's name and finds what it names; svc is nil if there is no such Service port.
 func (s *Services) parse(unit string) (svc *corev1.Service, port *corev1.ServicePort, v6 bool) {
-	key := serviceOf(unit)
+	key, name, family := splitUnit(unit)
 	svc = s.env.Services[key]
 	if svc == nil || !slices.Contains(s.units[key], unit) {
 		return nil, nil, false
 	}
-	v6 = strings.HasSuffix(unit, "/v6")
+	v6 = family == familyName(true)
 	for j := range svc.Spec.Ports {
 		p := &svc.Spec.Ports[j]
-		if unitName(key, p.Name, p.Protocol, v6) == unit {
+		if name == portName(p.Name, p.Protocol) {
 			return svc, p, v6
 		}
 	}
@@ -309,7 +339,6 @@ type servicePort struct {
 	nodePort uint16
 	port     uint16
 	external []external // load-balancer and external addresses
-	usable   []pipeline.Backend
 }
 
 // external is a load-balancer or external address.
@@ -366,7 +395,6 @@ func (s *Services) build(unit string, svc *corev1.Service, port *corev1.ServiceP
 		s.made[unit] = &pipeline.Endpoints{}
 	}
 	sp.Made = s.made[unit]
-	sp.usable = unionOf(sp.Cluster, sp.Local)
 	sp.SubGroups = func(group uint32, i int) uint32 {
 		return s.env.Groups.ID(unit, fmt.Sprintf("%d/%d", group, i), cookie)
 	}
@@ -418,7 +446,6 @@ func (s *Services) frontends(sp *servicePort, svc *corev1.Service, port *corev1.
 		})
 	}
 	sp.port = n
-	dsr := pipeline.Of(s.env.Tables).HasDSR() && !externalLocal
 	for _, a := range servedAddresses(s.env.Cfg, svc) {
 		if a.Is6() != sp.V6 || a.Addr == cip || !s.has(svc, claim{netip.AddrPortFrom(a.Addr, n), protoNumber(protocolOf(port))}) {
 			continue
@@ -427,6 +454,7 @@ func (s *Services) frontends(sp *servicePort, svc *corev1.Service, port *corev1.
 		if a.balancer {
 			sources = sourceRanges(svc, sp.V6)
 		}
+		dsr := pipeline.Of(s.env.Tables).HasDSR() && !externalLocal
 		x := s.external(a.Addr)
 		sp.external = append(sp.external, x)
 		sp.Frontends = append(sp.Frontends, pipeline.Frontend{Addr: a.Addr, Port: n, External: true, Local: externalLocal, DSR: dsr, Sources: sources})

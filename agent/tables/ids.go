@@ -12,19 +12,25 @@ import (
 // a restart and on every run; two owners that collide probe upwards. An owner whose flows already
 // use an id keeps it.
 type Groups struct {
-	byOwner map[string]uint32
-	byID    map[uint32]string
+	byOwner map[groupOwner]uint32
+	byID    map[uint32]groupOwner
 	byUnit  map[string][]string // roles that a unit has an id for
 	// kept are ids that a dump showed in use, by the cookie of the flows that use them.
 	kept map[uint32]uint64
 	// cooling are ids freed in the current Change, by who had them: given to nobody else before it is
 	// done.
-	cooling map[uint32]string
+	cooling map[uint32]groupOwner
 }
+
+// groupOwner is a unit and what it has a group for.
+type groupOwner struct{ unit, role string }
+
+// String returns unit#role. The id is a hash of it.
+func (o groupOwner) String() string { return o.unit + "#" + o.role }
 
 // NewGroups returns an empty allocator.
 func NewGroups() *Groups {
-	return &Groups{byOwner: map[string]uint32{}, byID: map[uint32]string{}, byUnit: map[string][]string{}, kept: map[uint32]uint64{}, cooling: map[uint32]string{}}
+	return &Groups{byOwner: map[groupOwner]uint32{}, byID: map[uint32]groupOwner{}, byUnit: map[string][]string{}, kept: map[uint32]uint64{}, cooling: map[uint32]groupOwner{}}
 }
 
 // Keep reserves an id for the owner whose flows carry the cookie.
@@ -36,45 +42,44 @@ const groupIDMask = 0x7fffffff
 // ID returns the id of a unit's group in a role ("cluster", "local", …), giving one out if there is
 // none. The cookie is that of the unit's flows.
 func (g *Groups) ID(unit, role string, cookie uint64) uint32 {
-	owner := unit + "#" + role
+	owner := groupOwner{unit, role}
 	if id, ok := g.byOwner[owner]; ok {
 		return id
 	}
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(owner))
+	_, _ = h.Write([]byte(owner.String()))
 	first := h.Sum32() & groupIDMask
 	id := first
 	for range keptWithin {
-		if c, ok := g.kept[id]; ok && c == cookie && g.byID[id] == "" {
-			return g.give(id, unit, role)
+		if c, ok := g.kept[id]; ok && c == cookie && g.byID[id] == (groupOwner{}) {
+			return g.give(id, owner)
 		}
 		id = (id + 1) & groupIDMask
 	}
 	for id = first; ; id = (id + 1) & groupIDMask {
-		if id == 0 || g.byID[id] != "" || (g.cooling[id] != "" && g.cooling[id] != owner) {
+		if id == 0 || g.byID[id] != (groupOwner{}) || (g.cooling[id] != (groupOwner{}) && g.cooling[id] != owner) {
 			continue
 		}
 		if c, ok := g.kept[id]; ok && c != cookie {
 			continue
 		}
-		return g.give(id, unit, role)
+		return g.give(id, owner)
 	}
 }
 
 // keptWithin is how far from its hash an owner looks for an id that it had before.
 const keptWithin = 16
 
-func (g *Groups) give(id uint32, unit, role string) uint32 {
-	owner := unit + "#" + role
+func (g *Groups) give(id uint32, owner groupOwner) uint32 {
 	delete(g.cooling, id)
 	g.byOwner[owner], g.byID[id] = id, owner
-	g.byUnit[unit] = append(g.byUnit[unit], role)
+	g.byUnit[owner.unit] = append(g.byUnit[owner.unit], owner.role)
 	return id
 }
 
 // Free gives the id of a unit's group in a role back; it is given out again after Settled.
 func (g *Groups) Free(unit, role string) {
-	owner := unit + "#" + role
+	owner := groupOwner{unit, role}
 	id, ok := g.byOwner[owner]
 	if !ok {
 		return
@@ -181,6 +186,9 @@ func (m *Marks) Retry() bool { return len(m.retry) > 0 }
 
 // TakeRetry returns the IPs that got no mark and may get one now, sorted; they are forgotten.
 func (m *Marks) TakeRetry() []netip.Addr {
+	if len(m.retry) == 0 {
+		return nil
+	}
 	ips := slices.SortedFunc(maps.Keys(m.retry), netip.Addr.Compare)
 	m.retry = nil
 	return ips
@@ -196,5 +204,11 @@ func (m *Marks) All() []netip.Addr {
 	return ips
 }
 
-// Owners returns all ids by owner (unit and role).
-func (g *Groups) Owners() map[string]uint32 { return maps.Clone(g.byOwner) }
+// Owners returns all ids by owner, as unit#role.
+func (g *Groups) Owners() map[string]uint32 {
+	all := make(map[string]uint32, len(g.byOwner))
+	for o, id := range g.byOwner {
+		all[o.String()] = id
+	}
+	return all
+}

@@ -134,6 +134,9 @@ func ServiceOfSlice(s *discoveryv1.EndpointSlice) string {
 	return s.Namespace + "/" + n
 }
 
+// ServiceOf returns the key of the Service that the slice with a key belongs to, "" if none.
+func (t *Tables) ServiceOf(slice string) string { return t.sliceOwner[slice] }
+
 // Apply records an event and returns, for an object that changed, its previous version.
 func (t *Tables) Apply(ev any) (old runtime.Object) {
 	switch e := ev.(type) {
@@ -213,6 +216,10 @@ func (t *Tables) applySlice(e edge.ObjectEvent) runtime.Object {
 	cur, _ := e.Object.(*discoveryv1.EndpointSlice)
 	svc := t.sliceOwner[e.Key]
 	old := t.Slices[svc][e.Key]
+	if old != nil && cur != nil && cur.Namespace == old.Namespace && cur.Labels[discoveryv1.LabelServiceName] == old.Labels[discoveryv1.LabelServiceName] {
+		t.Slices[svc][e.Key] = cur
+		return old
+	}
 	if old != nil {
 		delete(t.sliceOwner, e.Key)
 		delete(t.Slices[svc], e.Key)
