@@ -41,7 +41,8 @@ type candidate struct {
 
 type entry struct {
 	key   Key
-	cands []candidate // sorted by rank; the first is what is wanted
+	cands []candidate  // sorted by rank; the first is what is wanted
+	one   [1]candidate // what cands has in the most usual case
 	// leaving are the units that gave the key up and wait for that to be known.
 	leaving []*unit
 	known   Object // nil: absent, if state is knownState
@@ -132,6 +133,7 @@ func (s *Store) want(u *unit, o Object, reranked bool) bool {
 	e := s.entries[k]
 	if e == nil {
 		e = &entry{key: k}
+		e.cands = e.one[:0]
 		s.entries[k] = e
 	}
 	e.orphan = false

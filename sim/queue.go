@@ -72,6 +72,7 @@ func (h *timerHeap) Push(x any)   { t := x.(*timer); t.index = len(*h); *h = app
 func (h *timerHeap) Pop() any {
 	old := *h
 	t := old[len(old)-1]
+	old[len(old)-1] = nil // what it was to run is to be forgotten with it
 	*h = old[:len(old)-1]
 	t.index = -1
 	return t

@@ -15,6 +15,9 @@ type Endpoints struct {
 	proto     uint8
 	next      uint8 // the table of nextTable
 	old, made []endpoint
+	// port is the last one that a bucket was made for, and setPort the action: most often all have one.
+	port    uint16
+	setPort of.Action
 }
 
 // endpoint is one endpoint in one group.
@@ -62,7 +65,10 @@ func (e *Endpoints) before(group uint32, b Backend) endpoint {
 func (e *Endpoints) bucket(s *Service, group uint32, b Backend) []of.Action {
 	x := e.before(group, b)
 	if x.actions == nil {
-		x.actions = []of.Action{s.regEndpoint().SetAddr(b.Addr()), regPort.Set(uint64(b.Port())), of.Resubmit(e.next)}
+		if e.setPort == nil || e.port != b.Port() {
+			e.port, e.setPort = b.Port(), regPort.Set(uint64(b.Port()))
+		}
+		x.actions = []of.Action{s.regEndpoint().SetAddr(b.Addr()), e.setPort, of.Resubmit(e.next)}
 	}
 	e.made = append(e.made, x)
 	return x.actions

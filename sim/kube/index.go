@@ -91,9 +91,8 @@ func firstPair(namespace string, selector map[string]string) string {
 
 // indexed keeps the indexes right after a write, and marks what depends on it as dirty. A deletion
 // comes with the old object twice.
-func (c *Cluster) indexed(kind Kind, typ EventType, old, o object) {
-	c.indexOwners(kind, typ, old, o)
-	key := keyOf(kindByName[kind], o.GetNamespace(), o.GetName())
+func (c *Cluster) indexed(kind Kind, typ EventType, key string, old, o object) {
+	c.indexOwners(kind, typ, key, old, o)
 	gone := typ == Deleted
 	switch kind {
 	case KindPod:
@@ -111,6 +110,9 @@ func (c *Cluster) indexed(kind Kind, typ EventType, old, o object) {
 	case KindEndpoints:
 		c.dirty.endpoints[key] = struct{}{}
 	case KindEndpointSlice:
+		if old != nil && !gone && old.GetLabels()[discoveryv1.LabelServiceName] == o.GetLabels()[discoveryv1.LabelServiceName] {
+			return
+		}
 		if old != nil {
 			c.index.slicesByService.remove(old.GetNamespace()+"/"+old.GetLabels()[discoveryv1.LabelServiceName], key)
 		}
@@ -134,8 +136,8 @@ func (c *Cluster) indexed(kind Kind, typ EventType, old, o object) {
 }
 
 // indexOwners keeps who owns what, and finds the orphans of a deleted object.
-func (c *Cluster) indexOwners(kind Kind, typ EventType, old, o object) {
-	k := ownedKey{kind, keyOf(kindByName[kind], o.GetNamespace(), o.GetName())}
+func (c *Cluster) indexOwners(kind Kind, typ EventType, key string, old, o object) {
+	k := ownedKey{kind, key}
 	each := func(refs []metav1.OwnerReference, f func(uid types.UID)) {
 		for i := range refs {
 			f(refs[i].UID)

@@ -259,7 +259,7 @@ func spec(o object) any {
 	case *corev1.Service:
 		return &o.Spec
 	case *discoveryv1.EndpointSlice:
-		return []any{o.Endpoints, o.Ports}
+		return sliceSpec{Endpoints: o.Endpoints, Ports: o.Ports}
 	case *legacyEndpoints:
 		return o.Subsets
 	case *corev1.Pod:
@@ -282,6 +282,12 @@ func spec(o object) any {
 		return o.GroupMembers
 	}
 	return nil
+}
+
+// sliceSpec is what an EndpointSlice has instead of a spec. DeepEqual looks at exported fields only.
+type sliceSpec struct {
+	Endpoints []discoveryv1.Endpoint
+	Ports     []discoveryv1.EndpointPort
 }
 
 // copyStatus gives to the status of from, which is of the same type; false if the kind has none.

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -100,11 +101,11 @@ func show(v any) string {
 
 // oneOf adds a problem if the value is not one of the allowed.
 func oneOf[T ~string](p *problems, field string, v T, allowed ...T) {
+	if slices.Contains(allowed, v) {
+		return
+	}
 	words := make([]string, len(allowed))
 	for i, a := range allowed {
-		if v == a {
-			return
-		}
 		words[i] = string(a)
 	}
 	p.bad(field, string(v), "%s", strings.Join(words, ", "))

@@ -232,10 +232,15 @@ func validateLoadBalancerStatus(s *corev1.Service, p *problems) {
 
 // parseIP adds a problem if the text is not an address in plain form.
 func parseIP(p *problems, field, s string) (netip.Addr, bool) {
-	a, err := netip.ParseAddr(s)
-	if err != nil || a.Zone() != "" || a.Is4In6() {
+	if !isIP(s) {
 		p.bad(field, s, "an IP address")
 		return netip.Addr{}, false
 	}
-	return a, true
+	return netip.MustParseAddr(s), true
+}
+
+// isIP reports whether s is an address that Kubernetes allows in its objects.
+func isIP(s string) bool {
+	a, err := netip.ParseAddr(s)
+	return err == nil && a.Zone() == "" && !a.Is4In6()
 }

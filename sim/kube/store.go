@@ -103,8 +103,9 @@ func (c *Cluster) add(t *table, o object) {
 	o.SetSelfLink("")
 	o.SetManagedFields(nil)
 	clearType(t, o)
-	t.objects[t.key(o)] = o
-	c.notify(t, Added, nil, o)
+	key := t.key(o)
+	t.objects[key] = o
+	c.notify(t, Added, key, nil, o)
 }
 
 // clearType removes kind and version from an object that has an effect, as clients see it. The others
@@ -126,16 +127,18 @@ func (c *Cluster) replace(t *table, old, o object) object {
 	o.SetSelfLink("")
 	o.SetManagedFields(nil)
 	clearType(t, o)
-	if apiequality.Semantic.DeepEqual(old, o) {
-		return old
-	}
-	if s := spec(o); s != nil && !apiequality.Semantic.DeepEqual(spec(old), s) {
+	s := spec(o)
+	switch {
+	case s != nil && !apiequality.Semantic.DeepEqual(spec(old), s):
 		o.SetGeneration(old.GetGeneration() + 1)
+	case apiequality.Semantic.DeepEqual(old, o):
+		return old
 	}
 	c.version++
 	o.SetResourceVersion(strconv.FormatUint(c.version, 10))
-	t.objects[t.key(o)] = o
-	c.notify(t, Modified, old, o)
+	key := t.key(o)
+	t.objects[key] = o
+	c.notify(t, Modified, key, old, o)
 	return o
 }
 
@@ -144,7 +147,8 @@ func (c *Cluster) remove(t *table, o object) {
 	c.version++
 	last := o.DeepCopyObject().(object)
 	last.SetResourceVersion(strconv.FormatUint(c.version, 10))
-	delete(t.objects, t.key(o))
+	key := t.key(o)
+	delete(t.objects, key)
 	t.deleted = append(t.deleted, deletion{c.version, last})
 	if len(t.deleted) > 2*maxDeletions {
 		n := len(t.deleted) - maxDeletions
@@ -152,7 +156,7 @@ func (c *Cluster) remove(t *table, o object) {
 		t.deleted = slices.Clone(t.deleted[n:])
 	}
 	c.release(o)
-	c.notify(t, Deleted, o, last)
+	c.notify(t, Deleted, key, o, last)
 }
 
 // release gives back what an object had allocated.
@@ -173,9 +177,9 @@ func kindName(o object) Kind {
 }
 
 // notify spreads a write: to the indexes and controllers, the observer and the streams.
-func (c *Cluster) notify(t *table, typ EventType, old, o object) {
-	c.indexed(t.info.kind, typ, old, o)
-	e := Event{Type: typ, Kind: t.info.kind, Key: t.key(o), Object: o}
+func (c *Cluster) notify(t *table, typ EventType, key string, old, o object) {
+	c.indexed(t.info.kind, typ, key, old, o)
+	e := Event{Type: typ, Kind: t.info.kind, Key: key, Object: o}
 	for _, f := range c.observers {
 		f(e)
 	}

@@ -182,6 +182,8 @@ func (s *Stream) Next(k Kind) (Event, bool) {
 	q.events[q.head] = Event{} // let go of the object
 	q.head++
 	switch {
+	case q.head == len(q.events) && q.head > 1024:
+		q.events, q.head = nil, 0 // the initial list is long, what comes after it is not
 	case q.head == len(q.events):
 		q.events, q.head = q.events[:0], 0
 	case q.head > 1024 && q.head > len(q.events)/2:

@@ -295,10 +295,10 @@ func admitSlice(old, s *discoveryv1.EndpointSlice, p *problems) {
 			p.textf(fmt.Sprintf("endpoints[%d].addresses", i), "found %d, allowed: 1 to %d", len(e.Addresses), maxAddresses)
 		}
 		for j, a := range e.Addresses {
-			f := fmt.Sprintf("endpoints[%d].addresses[%d]", i, j)
-			if s.AddressType == discoveryv1.AddressTypeFQDN {
+			if s.AddressType == discoveryv1.AddressTypeFQDN || isIP(a) && discoveryv1.AddressType(familyOf(a)) == s.AddressType {
 				continue
 			}
+			f := fmt.Sprintf("endpoints[%d].addresses[%d]", i, j)
 			if ip, ok := parseIP(p, f, a); ok && discoveryv1.AddressType(familyOf(a)) != s.AddressType {
 				p.bad(f, ip, "an address of type %s", s.AddressType)
 			}

@@ -232,7 +232,8 @@ func (s *Switch) putFlow(f *openflow.Flow, learned bool) error {
 		return fmt.Errorf("match on %s is not modelled", bad)
 	}
 	now := s.now()
-	r := &rule{flow: f, values: slices.Clone(values), learned: learned, created: now, used: now}
+	r := &rule{flow: f, learned: learned, created: now, used: now}
+	r.values = append(r.few[:0], values...)
 	old := s.flows[f.Key().Name]
 	s.count(r, 1)
 	if old != nil {

@@ -16,7 +16,8 @@ import (
 // found: as many hash lookups as there are masks, whatever the number of rules.
 type rule struct {
 	flow    *openflow.Flow
-	values  []uint64 // under the words of the subtable's mask
+	values  []uint64  // under the words of the subtable's mask
+	few     [6]uint64 // what values has, if they are no more
 	hash    uint64
 	next    *rule // of the same hash
 	sub     *subtable
