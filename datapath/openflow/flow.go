@@ -26,6 +26,9 @@ type Flow struct {
 	match       Match
 	actions     []Action
 	key, text   string
+	// one and few are what actions and match have of most flows, so that a flow is one object and its texts.
+	one [1]Action
+	few [6]FieldMatch
 }
 
 // Table returns the table, 0 to 253.
@@ -102,7 +105,9 @@ type Builder struct {
 
 // NewFlow starts a flow. Match and Actions add to it, Build ends it.
 func NewFlow(table uint8, priority uint16, cookie uint64) *Builder {
-	return &Builder{f: &Flow{table: table, priority: priority, cookie: cookie}}
+	f := &Flow{table: table, priority: priority, cookie: cookie}
+	f.actions, f.match.fields = f.one[:0], f.few[:0]
+	return &Builder{f: f}
 }
 
 // Match adds terms to the match.

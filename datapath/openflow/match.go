@@ -321,9 +321,6 @@ func (m *Match) put(f FieldMatch) error {
 	}
 	i, found := slices.BinarySearchFunc(m.fields, f.Field, func(a FieldMatch, b Field) int { return int(a.Field) - int(b) })
 	if !found {
-		if m.fields == nil {
-			m.fields = make([]FieldMatch, 0, 6)
-		}
 		m.fields = slices.Insert(m.fields, i, f)
 		return nil
 	}
