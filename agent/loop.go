@@ -347,7 +347,10 @@ func (l *Loop) timed(unit string) {
 // releaseOrphans lets what nobody wants be deleted, once every source of every kind was heard and
 // everything was rendered. Until then a part of the truth could delete what the rest of it wants.
 func (l *Loop) releaseOrphans() {
-	if !l.dumped || len(l.queues) > 0 || !l.Ready() {
+	if !l.dumped || len(l.queues) > 0 {
+		return
+	}
+	if !l.Ready() {
 		return
 	}
 	if n := l.env.Store.ReleaseOrphans(nil); n > 0 {
