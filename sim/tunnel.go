@@ -73,10 +73,8 @@ func (t *tunnels) send(_ *ovs.PortState, p *packet.Packet, dst, src netip.Addr, 
 	n.world.traffic.leftSwitch(p)
 	now := n.world.queue.Now()
 	last, known := t.used[dst]
-	if known && now.Sub(last) > tunnelIdle {
-		known = false
-	}
-	if _, ok := n.ns.Neighbour(Uplink, t.hop(dst)); !known || !ok {
+	// The kernel's table does not matter: it gives an entry up that the switch goes on with.
+	if !known || now.Sub(last) > tunnelIdle {
 		t.resolve(dst)
 		n.world.trace(packet.TraceStep{Node: n.name, Where: "tunnel", Text: "no tunnel neighbour for " + dst.String() + ": the packet is lost, the neighbour is asked for", Drop: true})
 		return
