@@ -30,6 +30,7 @@ import (
 	"towtank/e2e/apiserver"
 	"towtank/e2e/cleanup"
 	"towtank/scenarios"
+	"towtank/scenarios/check"
 	"towtank/scenarios/lang"
 	"towtank/sim"
 	"towtank/sim/kube"
@@ -44,6 +45,8 @@ type cluster struct {
 	began    time.Time
 	api      *apiserver.Server
 	fabric   *fabric
+	wire     *wire
+	leavers  *leavers
 	kubelet  *kubelet
 	// machines, externals and endpoints are written by the goroutine that runs the scenario, before anything that
 	// reads them from another one is started.
@@ -56,6 +59,8 @@ type cluster struct {
 	mu       sync.Mutex
 	groups   [][]string // of the partition
 	problems []string
+	found    []check.Result       // of invariants, between two checks
+	settled  uint64               // version of the API at which everybody was done last, 0 if somebody was disturbed
 	cut      bool                 // there was a partition, or loss
 	ports    map[string]uint16    // next source port by source
 	dials    map[dialTo]time.Time // the last connection
@@ -101,6 +106,7 @@ func (c *cluster) start() (err error) {
 	if c.fabric, err = newFabric(c.prefix + "fabric"); err != nil {
 		return err
 	}
+	c.wire, c.leavers = newWire(c), newLeavers(c)
 	c.kubelet = newKubelet(c)
 	return c.controller.start(c)
 }
@@ -132,6 +138,9 @@ func (c *cluster) takeDown() {
 		if c.endpoints != nil {
 			c.endpoints.space.close()
 		}
+		if c.wire != nil {
+			close(c.wire.stop)
+		}
 		if c.fabric != nil {
 			c.fabric.close()
 		}
@@ -159,6 +168,22 @@ func (c *cluster) problem(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.problems = append(c.problems, err.Error())
+}
+
+// find notes what does not hold, for the next check of the invariants.
+func (c *cluster) find(list []check.Result) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.found = append(c.found, list...)
+}
+
+// noticed returns what was found since the last check.
+func (c *cluster) noticed() []check.Result {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := c.found
+	c.found = nil
+	return list
 }
 
 // Problems implements scenarios.Tank.

@@ -60,6 +60,7 @@ func (c *cluster) startEndpoints() (err error) {
 			if err := s.feed(text, "ip", "-batch", "-"); err != nil {
 				return err
 			}
+			m.forgetForeign()
 		}
 	}
 	for _, x := range c.externals {

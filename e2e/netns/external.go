@@ -41,6 +41,7 @@ func (c *cluster) newExternal(name string, addrs []netip.Addr, serve []sim.Port)
 	if err != nil {
 		return nil, err
 	}
+	c.wire.client(addrs)
 	x := &external{c: c, name: name, space: s, addrs: addrs, via: map[netip.Addr]netip.Addr{}}
 	if err := x.start(serve); err != nil {
 		s.close()

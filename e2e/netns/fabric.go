@@ -32,7 +32,7 @@ type fabric struct {
 	groups [][]string
 	loss   map[[2]string]int
 	frames map[string]*way // of the tokens that are watched
-	hear   func(from string, frame []byte)
+	hear   []func(from string, frame []byte)
 	synced uint64 // the last frame of sync that was seen
 	asked  uint64
 	tick   *sync.Cond
@@ -214,8 +214,8 @@ func (f *fabric) saw(index int, frame []byte) {
 		}
 		return
 	}
-	if f.hear != nil {
-		f.hear(machine, frame)
+	for _, hear := range f.hear {
+		hear(machine, frame)
 	}
 	if len(f.frames) == 0 {
 		return
@@ -279,6 +279,13 @@ func token(b []byte) string {
 		end = len(b)
 	}
 	return string(b[:end])
+}
+
+// listen has every frame that a machine sends handed over. Whoever hears it must not call the fabric.
+func (f *fabric) listen(hear func(from string, frame []byte)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hear = append(f.hear, hear)
 }
 
 // follow begins to watch a token; the returned function ends that and says what was seen until then.

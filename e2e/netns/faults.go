@@ -79,6 +79,7 @@ func (o *controller) op(op string) error {
 // OVSOp implements scenarios.Tank.
 func (c *cluster) OVSOp(n scenarios.Node, op string) error {
 	return onMachine(n, "ovs", func(m *machine) error {
+		m.forgetForeign() // flows that people added go with it
 		if op == "kill" || op == "restart" {
 			_ = m.ovs.Kill() // it may have been killed before
 			m.awaitDisconnect()
@@ -280,8 +281,12 @@ func (c *cluster) ClearFaults(n scenarios.Node) error {
 func (c *cluster) Exec(n scenarios.Node, command string) (string, error) {
 	var out string
 	err := onMachine(n, "host", func(m *machine) (err error) {
+		if m.quiet() {
+			c.find(m.owned(true)) // what comes after is not the agent's doing
+		}
 		m.byHand(true)
 		out, err = m.exec(command)
+		m.forgetForeign()
 		return err
 	})
 	return out, err

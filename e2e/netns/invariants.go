@@ -21,6 +21,7 @@ import (
 
 	"towtank/agent/apis/crd/v1beta1"
 	"towtank/agent/shell"
+	"towtank/datapath"
 	"towtank/scenarios"
 	"towtank/scenarios/check"
 	"towtank/sim"
@@ -29,8 +30,11 @@ import (
 
 // invariants are those that real nodes show:
 //
-//	1  an audit, in which the agent reads its node anew, writes nothing
+//	1  an audit, in which the agent reads its node anew, writes nothing; nor does an agent that starts anew
+//	2  nothing of ours dangles or is unwanted, nothing of others has changed: see foreign.go
 //	3  an address of a pool is on at most one node
+//	4  no frame leaves a node with a source that it may not have: see wire.go
+//	5  connections to Services experience what the reference model says: see services.go
 //	6  after everything is deleted, only what the nodes themselves need is wanted, and an audit writes nothing
 type invariants struct{ c *cluster }
 
@@ -49,16 +53,57 @@ func (m *machine) quiet() bool {
 
 // AfterSettle implements scenarios.Invariants.
 func (i invariants) AfterSettle() []check.Result {
-	var out []check.Result
+	out := i.c.noticed()
 	for _, m := range i.c.machines {
 		if !m.quiet() {
 			continue
 		}
-		if why := m.audit(); why != "" {
+		if m.byHand(false) {
+			_ = m.auditOnce() // what people broke is repaired
+		}
+		// Before the next audit: it would remove what nobody wants.
+		out = append(out, m.owned(false)...)
+		if why := m.auditOnce(); why != "" {
 			out = append(out, check.Result{ID: 1, Node: m.name, Detail: why})
 		}
+		i.c.problem(m.knowForeign())
 	}
-	return append(out, i.holders()...)
+	return append(append(out, i.holders()...), i.c.wire.noticed()...)
+}
+
+// restarted restarts one agent, another one in each file, and says what the new one wrote: a start from what is on
+// the node is to find it as it wants it. It is done where nothing comes after that it could disturb.
+func (i invariants) restarted() []check.Result {
+	if !i.c.calm() || len(i.c.machines) == 0 {
+		return nil
+	}
+	m := i.c.machines[int(runs.Load())%len(i.c.machines)]
+	fail := func(why string) []check.Result { return []check.Result{{ID: 1, Node: m.name, Detail: why}} }
+	err := i.c.AgentOp(m, "restart")
+	if err == nil {
+		err = i.c.Settle(endSettle)
+	}
+	var list shell.WriteList
+	if err == nil {
+		err = m.ask("/writes?after=0", &list)
+	}
+	if err != nil {
+		return fail("after a restart: " + err.Error())
+	}
+	if wrote := repairs(list.Writes); len(wrote) > 0 {
+		return fail("a restart wrote:\n  " + strings.Join(wrote[:min(len(wrote), maxTold)], "\n  "))
+	}
+	return nil
+}
+
+// repairs are the writes to the node itself, as text. The listeners of health ports end with their process.
+func repairs(list []shell.Write) (out []string) {
+	for _, w := range list {
+		if w.Seam != shell.SeamAPI && string(w.Class) != string(datapath.KindHealth) && sim.SeamOf(string(w.Class)) != "" {
+			out = append(out, fmt.Sprintf("%s %v %v", w.Class, w.Units, w.About))
+		}
+	}
+	return out
 }
 
 // auditLimit is how long an audit may take.
@@ -241,14 +286,16 @@ func (i invariants) End(keep bool) []check.Result {
 	if err := i.c.Settle(endSettle); err != nil {
 		return fail("after the faults ended", err)
 	}
-	out := i.AfterSettle()
+	out := append(i.AfterSettle(), i.c.tryServices()...)
+	out = append(out, i.restarted()...)
 	if err := i.deleteAll(); err != nil {
 		return append(out, fail("deleting everything", err)...)
 	}
 	if err := i.c.Settle(endSettle); err != nil {
 		return append(out, fail("after everything was deleted", err)...)
 	}
-	return append(out, i.empty()...)
+	out = append(append(out, i.empty()...), i.c.wire.noticed()...)
+	return append(out, i.c.noticed()...)
 }
 
 // endFaults ends what a scenario did, and has everybody run.
@@ -302,6 +349,7 @@ func (k *kubelet) removeAll() {
 func (i invariants) empty() []check.Result {
 	var out []check.Result
 	for _, m := range i.c.machines {
+		out = append(out, m.owned(true)...)
 		var wrong []string
 		units, err := m.store()
 		if err != nil {

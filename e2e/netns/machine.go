@@ -46,7 +46,9 @@ type machine struct {
 	up     bool
 	paused bool
 	hand   bool // see byHand
-	ledger ledger
+	// foreign is what is on the node that is not ours, nil if that is not known; see foreign.go.
+	foreign []string
+	ledger  ledger
 }
 
 // Name implements scenarios.Node.
@@ -116,6 +118,7 @@ func (m *machine) netns() *space {
 
 // boot starts the machine: kernel, switch, and the processes that serve.
 func (m *machine) boot() error {
+	m.forgetForeign()
 	s, err := newSpace(m.c.prefix + m.name)
 	if err != nil {
 		return err
@@ -123,6 +126,9 @@ func (m *machine) boot() error {
 	m.mu.Lock()
 	m.space = s
 	m.mu.Unlock()
+	if err := m.c.wire.watch(m.name, s); err != nil {
+		return err
+	}
 	mac := macOf(m.name)
 	if err := m.c.fabric.plug(m.name, s, physical, mac); err != nil {
 		return err

@@ -46,6 +46,13 @@ func (c *cluster) Settle(within time.Duration) error {
 		}
 		last = version
 		if good == settleTwice {
+			calm := c.undisturbed()
+			c.leaving(calm)
+			c.mu.Lock()
+			if c.settled = version; !calm {
+				c.settled = 0
+			}
+			c.mu.Unlock()
 			return c.revalidated()
 		}
 		if time.Now().After(deadline.Add(settleGrace)) {
@@ -56,6 +63,11 @@ func (c *cluster) Settle(within time.Duration) error {
 		}
 		time.Sleep(settleEvery)
 	}
+}
+
+// undisturbed reports whether every node is done with everything, and nothing keeps it from that.
+func (c *cluster) undisturbed() bool {
+	return !slices.ContainsFunc(c.machines, func(m *machine) bool { return !m.quiet() })
 }
 
 func (c *cluster) version() (v uint64) {

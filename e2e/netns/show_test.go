@@ -170,13 +170,11 @@ func TestShowEgressFailover(t *testing.T) {
 	old := c.Holders(eip)[0]
 	next := map[string]string{"n2": "n3", "n3": "n2"}[old]
 	var announced atomic.Bool
-	c.fabric.mu.Lock()
-	c.fabric.hear = func(from string, frame []byte) {
+	c.fabric.listen(func(from string, frame []byte) {
 		if p, _, err := packet.Unmarshal(frame); err == nil && from == next && p.EthType == packet.EthARP && p.ARPSPA == eip && p.ARPTPA == eip {
 			announced.Store(true)
 		}
-	}
-	c.fabric.mu.Unlock()
+	})
 	a, ext := podOf(t, c, "default/a"), c.external("ext")
 	if err := c.fabric.setUp(old, false); err != nil {
 		t.Fatal(err)
@@ -261,5 +259,162 @@ func spread(t *testing.T, a *source, proto string, count int) {
 	t.Logf("%d endpoints, %s: of %d connections %d to %d for each eighth of the endpoints, %d lost", count, proto, classes*perClass, least, most, lost)
 	if lost > maxLost || float64(least) < 0.8*perClass || float64(most) > 1.2*perClass {
 		t.Errorf("%d endpoints, %s: want each within 20 %% of %d and at most %d lost: %v, %d lost", count, proto, perClass, maxLost, got, lost)
+	}
+}
+
+// Every invariant is seen to fail here: something is broken by hand, behind the back of the agent and of the checks.
+func TestShowInvariantsFail(t *testing.T) {
+	c := build(t, "nodes n1 n2\nexternal ext\nlabel node/n2 egress=yes\npod default/a node=n1 app=web\npod default/plain node=n1\npod default/b node=n2 app=b\n"+
+		"apply s.yaml\napply e.yaml\nsettle\nprobe default/a -> ext expect ok source=172.18.0.50\nprobe default/a -> svc/default/web:tcp expect ok\n"+service+egress)
+	i := invariants{c}
+	run := func(node, command string) {
+		t.Helper()
+		if _, err := c.machine(node).exec(command); err != nil {
+			t.Fatal(err)
+		}
+	}
+	probe := func(from scenarios.Source, to netip.Addr, port uint16) {
+		t.Helper()
+		if _, err := c.Probe(scenarios.Flow{From: from, To: to, Port: port, Proto: packet.ProtoTCP}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ext := c.external("ext").Addr(false)
+	none := func(when string) {
+		t.Helper()
+		if got := i.AfterSettle(); len(got) > 0 {
+			t.Errorf("%s: %v", when, got)
+		}
+	}
+	none("before anything is broken")
+	for _, tc := range []struct {
+		id               int
+		what, node, with string
+		do               func()
+		check            func() []check.Result
+		undo             string
+	}{
+		{
+			id: 1, what: "a flow is deleted", node: "n1", with: "an audit wrote",
+			do: func() { run("n1", "ovs-ofctl del-flows "+bridge+" table=41") },
+		},
+		{
+			id: 1, what: "a flow is deleted, and the agent starts anew", with: "a restart wrote",
+			do: func() {
+				for _, m := range c.machines {
+					run(m.name, "ovs-ofctl del-flows "+bridge+" table=41")
+				}
+			},
+			check: i.restarted,
+		},
+		{
+			id: 2, what: "a flow of ours names a port that is not there", node: "n1", with: "port 77: flow cookie=0x100000000000007",
+			do: func() {
+				run("n1", "ovs-ofctl add-flow "+bridge+" cookie=0x0100000000000007,table=70,priority=9,in_port=77,actions=drop")
+			},
+		},
+		{
+			id: 2, what: "nobody wants a flow of ours", node: "n2", with: "nobody wants:\n  flow cookie=0x100000000000008",
+			do: func() {
+				run("n2", "ovs-ofctl add-flow "+bridge+" cookie=0x0100000000000008,table=70,priority=9,actions=drop")
+			},
+		},
+		{
+			id: 2, what: "nobody wants an ipset of ours", node: "n1", with: "ipset create TOWTANK-LOST",
+			do: func() { run("n1", "ipset create TOWTANK-LOST hash:ip") }, check: func() []check.Result { return c.machine("n1").owned(true) }, undo: "ipset destroy TOWTANK-LOST",
+		},
+		{
+			id: 2, what: "a route of others is new", node: "n1", with: "new:  route 203.0.113.0/24 dev lo",
+			do: func() { run("n1", "ip route add 203.0.113.0/24 dev lo") }, check: func() []check.Result { return c.machine("n1").owned(true) }, undo: "ip route del 203.0.113.0/24",
+		},
+		{
+			id: 2, what: "a flow of others is new", node: "n1", with: "new:  flow cookie=0x5",
+			do:    func() { run("n1", "ovs-ofctl add-flow "+bridge+" cookie=5,table=200,priority=9,actions=drop") },
+			check: func() []check.Result { return c.machine("n1").owned(true) }, undo: "ovs-ofctl del-flows " + bridge + " cookie=5/-1",
+		},
+		{
+			id: 3, what: "the Egress IP is on a second node", with: "172.18.0.50 is on n1 and n2",
+			do: func() { run("n1", "ip addr add 172.18.0.50/32 dev eth0") }, undo: "ip addr del 172.18.0.50/32 dev eth0",
+		},
+		{
+			id: 4, what: "a Pod leaves with another address than its Egress'", node: "n2", with: "a new connection of Pod default/a to " + ext.String() + " has source 172.18.0.77",
+			do: func() {
+				run("n2", "ip addr add 172.18.0.77/32 dev eth0 && iptables -t nat -I POSTROUTING -o eth0 -j SNAT --to-source 172.18.0.77")
+				probe(podOf(t, c, "default/a"), ext, defaultPort)
+			},
+			undo: "iptables -t nat -D POSTROUTING -o eth0 -j SNAT --to-source 172.18.0.77; ip addr del 172.18.0.77/32 dev eth0",
+		},
+		{
+			id: 4, what: "a Pod's own address leaves its node", node: "n1", with: "an address of a Pod network leaves the node outside the tunnel",
+			do: func() {
+				run("n1", "iptables -t nat -I POSTROUTING -o eth0 -j ACCEPT")
+				probe(podOf(t, c, "default/plain"), ext, defaultPort)
+			},
+			undo: "iptables -t nat -D POSTROUTING -o eth0 -j ACCEPT",
+		},
+		{
+			id: 4, what: "a node sends with an address that it does not have", node: "n1", with: "the node does not have the source address",
+			do: func() {
+				run("n1", "iptables -t nat -I POSTROUTING -o eth0 -j SNAT --to-source 172.18.0.78")
+				probe(c.NodeSource(c.machine("n1")), ext, defaultPort)
+			},
+			undo: "iptables -t nat -D POSTROUTING -o eth0 -j SNAT --to-source 172.18.0.78",
+		},
+		{
+			id: 4, what: "a node sends with an address between bridge and host", node: "n1", with: "the source exists between bridge and host only",
+			do: func() {
+				run("n1", "iptables -t nat -I POSTROUTING -o eth0 -j SNAT --to-source 169.254.0.9")
+				probe(c.NodeSource(c.machine("n1")), ext, defaultPort)
+			},
+			undo: "iptables -t nat -D POSTROUTING -o eth0 -j SNAT --to-source 169.254.0.9",
+		},
+		{
+			id: 4, what: "a tunnel packet has another source", node: "n1", with: "a tunnel packet has a source that the node does not have",
+			do: func() {
+				p := &packet.Packet{EthType: packet.EthIPv4, EthDst: packet.Broadcast, Src: ext, Dst: c.machine("n2").Transport(false), Proto: packet.ProtoUDP, TTL: 64, SrcPort: 999, DstPort: genevePort}
+				frame, err := packet.MarshalUDP(p, make([]byte, 60))
+				if err == nil {
+					err = c.machine("n1").space.peer.Transmit(physical, frame)
+				}
+				if err == nil {
+					err = c.fabric.sync()
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			},
+		},
+		{
+			id: 5, what: "a Service is silent", node: "n1", with: "default/a -> 10.96.0.99:80/tcp: silence",
+			do: func() {
+				run("n1", "ovs-ofctl add-flow "+bridge+" cookie=5,table=10,priority=65000,tcp,nw_dst=10.96.0.99,actions=drop")
+				probe(podOf(t, c, "default/a"), netip.MustParseAddr("10.96.0.99"), 80)
+			},
+			undo: "ovs-ofctl del-flows " + bridge + " cookie=5/-1",
+		},
+		{
+			id: 5, what: "the endpoint's address is not put in, and no probe says so", node: "n1", with: "default/plain -> 10.96.0.99:80/tcp: silence",
+			do: func() { run("n1", "ovs-ofctl del-flows "+bridge+" table=35,tcp") }, check: c.tryServices,
+		},
+	} {
+		tc.do()
+		if tc.check == nil {
+			tc.check = i.AfterSettle
+		}
+		got := tc.check()
+		if !slices.ContainsFunc(got, func(r check.Result) bool {
+			return r.ID == tc.id && (tc.node == "" || r.Node == tc.node) && strings.Contains(r.Detail, tc.with)
+		}) {
+			t.Errorf("%s: invariant %d does not fail with %q: %v", tc.what, tc.id, tc.with, got)
+		}
+		if tc.undo != "" {
+			node := tc.node
+			if node == "" {
+				node = "n1"
+			}
+			run(node, tc.undo)
+		}
+		_ = i.AfterSettle() // audits repair the rest
+		none(tc.what + ", undone")
 	}
 }

@@ -183,6 +183,8 @@ func (c *cluster) dial(f scenarios.Flow, keep bool) (*conn, error) {
 	if k.to.Proto == "" {
 		return nil, fmt.Errorf("protocol %s: the kernel has none", packet.ProtoName(f.Proto))
 	}
+	c.leaving(false)
+	c.wire.ask(from, f, k.to.Token, keep)
 	return k, k.ask(func() (r peer.Result, err error) {
 		if !keep || k.to.Proto == "icmp" {
 			return from.space.peer.Dial(k.to)
@@ -286,6 +288,7 @@ func (c *cluster) Probe(f scenarios.Flow) (sim.Result, error) {
 		return sim.Result{}, err
 	}
 	c.noteDialled(k)
+	c.judgeProbe(f, k.last)
 	return k.last, nil
 }
 
