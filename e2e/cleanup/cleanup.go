@@ -1,9 +1,14 @@
-// Package cleanup takes down what a process started outside itself (processes, namespaces, directories) when a
-// signal ends it: SIGINT, SIGTERM or SIGHUP.
+// Package cleanup takes down what a process started outside itself (processes, namespaces, directories) however it
+// ends. On a signal (SIGINT, SIGTERM, SIGHUP) that is done in order, and nothing new begins. What is left then, or when
+// the process is killed, a guard removes: a process that waits for the end of this one. Started processes end with the
+// thread that started them (PR_SET_PDEATHSIG).
 package cleanup
 
 import (
+	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"slices"
 	"sync"
@@ -16,19 +21,42 @@ type task struct{ do func() }
 var pending struct {
 	sync.Mutex
 	list   []*task
-	notify sync.Once
+	ending bool
+	begin  sync.Once
+	guard  *os.File // closed by the end of this process
+}
+
+// Prefix begins the names of everything outside a process: directories in os.TempDir(), network namespaces.
+func Prefix(pid int) string { return fmt.Sprintf("tt%d-", pid) }
+
+// ErrEnding says that a signal is ending this process: nothing is started any more.
+var ErrEnding = errors.New("a signal is ending this process")
+
+// Ending returns ErrEnding once a signal came.
+func Ending() error {
+	pending.Lock()
+	defer pending.Unlock()
+	if pending.ending {
+		return ErrEnding
+	}
+	return nil
 }
 
 // OnSignal has do called if a signal ends this process, after what was added later. done says that there is
-// nothing to take down any more.
+// nothing to take down any more. Once a signal came it does not return: the process is about to end.
 func OnSignal(do func()) (done func()) {
-	pending.notify.Do(func() {
+	pending.begin.Do(func() {
 		ch := make(chan os.Signal, 1)
 		signal.Notify(ch, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 		go wait(ch)
+		pending.guard = startGuard()
 	})
 	t := &task{do}
 	pending.Lock()
+	if pending.ending {
+		pending.Unlock()
+		select {}
+	}
 	defer pending.Unlock()
 	pending.list = append(pending.list, t)
 	return func() {
@@ -36,6 +64,34 @@ func OnSignal(do func()) (done func()) {
 		defer pending.Unlock()
 		pending.list = slices.DeleteFunc(pending.list, func(x *task) bool { return x == t })
 	}
+}
+
+// sweep is what the guard runs: its standard input ends with the process that it guards.
+const sweep = `cat >/dev/null
+for round in 1 2 3; do
+  for space in /run/netns/"$0"*; do
+    [ -e "$space" ] && ip netns delete "${space##*/}"
+  done
+  rm -rf "$1/$0"*
+  sleep 0.2
+done`
+
+// startGuard starts the guard in a session of its own, where no signal of a terminal comes.
+func startGuard() *os.File {
+	in, out, err := os.Pipe()
+	if err != nil {
+		return nil // what is left is removed by the next run
+	}
+	defer func() { _ = in.Close() }()
+	c := exec.Command("sh", "-c", sweep, Prefix(os.Getpid()), os.TempDir())
+	c.Stdin = in
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := c.Start(); err != nil {
+		_ = out.Close()
+		return nil
+	}
+	go func() { _ = c.Wait() }()
+	return out
 }
 
 // Run takes down what is still there: programs call it before they end.
@@ -52,6 +108,9 @@ func Run() {
 // wait ends what is there on a signal, and then lets the signal end the process as it would have.
 func wait(ch chan os.Signal) {
 	sig := <-ch
+	pending.Lock()
+	pending.ending = true
+	pending.Unlock()
 	Run()
 	signal.Reset(sig)
 	if n, ok := sig.(syscall.Signal); ok {

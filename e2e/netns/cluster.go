@@ -77,12 +77,9 @@ type cluster struct {
 // runs counts the clusters of this process.
 var runs atomic.Uint64
 
-// prefixOf begins the names of all namespaces of a process; see sweep.
-func prefixOf(pid int) string { return fmt.Sprintf("tt%d-", pid) }
-
 func newCluster(o lang.Options, p *programs) (*cluster, error) {
 	c := &cluster{
-		opts: o, programs: p, prefix: fmt.Sprintf("%s%d-", prefixOf(os.Getpid()), runs.Add(1)), began: time.Now(),
+		opts: o, programs: p, prefix: fmt.Sprintf("%s%d-", cleanup.Prefix(os.Getpid()), runs.Add(1)), began: time.Now(),
 		ports: map[string]uint16{}, timers: map[string]*time.Timer{}, dials: map[dialTo]time.Time{},
 	}
 	c.forget = cleanup.OnSignal(c.takeDown)
@@ -94,7 +91,7 @@ func newCluster(o lang.Options, p *programs) (*cluster, error) {
 }
 
 func (c *cluster) start() (err error) {
-	if c.dir, err = os.MkdirTemp("", prefixOf(os.Getpid())); err != nil {
+	if c.dir, err = os.MkdirTemp("", cleanup.Prefix(os.Getpid())); err != nil {
 		return err
 	}
 	c.api, err = apiserver.New(apiserver.Config{

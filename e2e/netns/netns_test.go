@@ -7,8 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/onsi/gomega"
 
 	"towtank/e2e/cleanup"
 	"towtank/scenarios"
@@ -74,17 +78,66 @@ func TestTwoNodes(t *testing.T) {
 	if err != nil || end.Outcome != scenarios.Pass {
 		t.Fatalf("%v\n%s", err, b.String())
 	}
-	left, err := filepath.Glob("/run/netns/" + prefixOf(os.Getpid()) + "*")
+	left, err := filepath.Glob("/run/netns/" + cleanup.Prefix(os.Getpid()) + "*")
 	if err != nil || len(left) > 0 {
 		t.Errorf("namespaces that are left: %v, %v", left, err)
 	}
-	out, err := exec.Command("ps", "-o", "args=", "--ppid", strings.TrimSpace(pid())).Output()
+	out, err := exec.Command("ps", "-o", "args=", "--ppid", strconv.Itoa(os.Getpid())).Output()
 	if err == nil && strings.Contains(string(out), "towtank-") {
 		t.Errorf("processes that are left:\n%s", out)
 	}
 }
 
-func pid() string { return strings.TrimSuffix(strings.TrimPrefix(prefixOf(os.Getpid()), "tt"), "-") }
+// TestNothingIsLeftBehind ends a run of two scenarios at once in the middle of it: by a signal, and at once.
+func TestNothingIsLeftBehind(t *testing.T) {
+	if err := Available(); err != nil {
+		if os.Getenv("TOWTANK_ROOT") == "1" && os.Getenv("TOWTANK_OVS") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip(err) // a developer's machine without root or Open vSwitch; CI fails above
+	}
+	dir := t.TempDir()
+	if out, err := exec.Command("go", "build", "-o", dir, "towtank/cmd/...").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		if err := os.WriteFile(filepath.Join(dir, name+".scenario"), []byte(twoNodes), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name string
+		sig  os.Signal
+		at   int // how many namespaces are there when it comes
+	}{{"SIGTERM while nodes are built", syscall.SIGTERM, 2}, {"SIGINT while they run", syscall.SIGINT, 8}, {"SIGKILL", syscall.SIGKILL, 8}} {
+		t.Run(c.name, func(t *testing.T) {
+			cmd := exec.Command(filepath.Join(dir, "towtank"), "run", "--backend", "netns", "--jobs", "2", dir)
+			cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- cmd.Wait() }()
+			left := func() (list []string) {
+				for _, where := range []string{"/run/netns", os.TempDir()} {
+					found, err := filepath.Glob(filepath.Join(where, cleanup.Prefix(cmd.Process.Pid)+"*"))
+					if err != nil {
+						t.Error(err)
+					}
+					list = append(list, found...)
+				}
+				return list
+			}
+			g := gomega.NewWithT(t)
+			g.Eventually(func() int { return len(left()) }, "30s", "10ms").Should(gomega.BeNumerically(">=", c.at), "namespaces and directories of the run")
+			if err := cmd.Process.Signal(c.sig); err != nil {
+				t.Fatal(err)
+			}
+			g.Eventually(ended, "30s").Should(gomega.Receive(gomega.HaveOccurred()), "the end by a signal")
+			g.Eventually(left, "10s", "50ms").Should(gomega.BeEmpty(), "what is left")
+		})
+	}
+}
 
 func TestReasonsToSkip(t *testing.T) {
 	for text, want := range map[string]string{

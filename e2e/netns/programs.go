@@ -54,7 +54,7 @@ func findPrograms() (*programs, error) {
 	if err != nil || module != "towtank" {
 		return nil, fmt.Errorf("towtank-agent, -controller, -cni and -peer are not beside %s, and cannot be built: this is not towtank's source tree (make build)", self)
 	}
-	to, err := os.MkdirTemp("", prefixOf(os.Getpid()))
+	to, err := os.MkdirTemp("", cleanup.Prefix(os.Getpid()))
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/vishvananda/netns"
 
+	"towtank/e2e/cleanup"
 	"towtank/e2e/peer"
 )
 
@@ -25,7 +26,8 @@ import (
 type space struct {
 	name string
 	work chan func()
-	done chan struct{}
+	quit chan struct{} // closed to have the thread end
+	done chan struct{} // closed when it has
 	once sync.Once
 	peer *peer.Client
 	proc *process // of the peer
@@ -33,7 +35,10 @@ type space struct {
 
 // newSpace makes a network namespace with that name below /run/netns.
 func newSpace(name string) (*space, error) {
-	s := &space{name: name, work: make(chan func()), done: make(chan struct{})}
+	if err := cleanup.Ending(); err != nil {
+		return nil, err
+	}
+	s := &space{name: name, work: make(chan func()), quit: make(chan struct{}), done: make(chan struct{})}
 	made := make(chan error)
 	go func() {
 		defer close(s.done)
@@ -46,8 +51,13 @@ func newSpace(name string) (*space, error) {
 		if err != nil {
 			return
 		}
-		for f := range s.work {
-			f()
+		for {
+			select {
+			case f := <-s.work:
+				f()
+			case <-s.quit:
+				return
+			}
 		}
 	}()
 	if err := <-made; err != nil {
@@ -231,7 +241,7 @@ func (s *space) close() {
 		if s.proc != nil {
 			s.proc.kill()
 		}
-		close(s.work)
+		close(s.quit)
 		<-s.done
 		_ = netns.DeleteNamed(s.name)
 	})

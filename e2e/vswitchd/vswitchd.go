@@ -81,7 +81,10 @@ func Start() (*Server, error) { return start(false) }
 func StartReal() (*Server, error) { return start(true) }
 
 func start(real bool) (*Server, error) {
-	dir, err := os.MkdirTemp("", fmt.Sprintf("tt%d-", os.Getpid())) // the name says whose it is: see e2e/netns
+	if err := cleanup.Ending(); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", cleanup.Prefix(os.Getpid())) // the name says whose it is
 	if err != nil {
 		return nil, err
 	}
