@@ -111,6 +111,11 @@ func (r *Runner) expectStatus(t lang.ExpectStatus, s *Step) error {
 	if err != nil {
 		return errCall{err}
 	}
+	for _, f := range t.Fields {
+		if err := kube.CheckField(k, f.Path); err != nil {
+			return errCall{err}
+		}
+	}
 	objs, err := r.objectsNamed(k, t.Object)
 	if err != nil {
 		return err

@@ -3,35 +3,51 @@ package kube
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"towtank/internal/spelling"
 )
 
-// Field returns the text of a field of an object, "" if it is empty or absent. A path begins in the
-// status, unless its first word is metadata, spec or status; condition.T is the status of the
-// condition of type T, condition.T.reason another field of it. Lists are indexed: ingress[0].ip. Lists
-// and objects are in JSON.
+// Field returns the text of a field of an object, "" if it is empty or absent. A path begins at the object
+// (metadata.name, spec.type, endpoints[0].addresses[0], data.KEY), or else in its status; condition.T is the
+// status of the condition of type T, condition.T.reason another field of it. Lists are indexed: ingress[0].ip.
+// Lists and objects are in JSON. A path that names no field of the kind is an error, see CheckField.
 func Field(o runtime.Object, path string) (string, error) {
+	typed, ok := o.(object)
+	if !ok {
+		return "", fmt.Errorf("field %s: objects of type %T have no metadata", path, o)
+	}
+	info, err := kindOf(typed)
+	if err != nil {
+		return "", fmt.Errorf("field %s: %w", path, err)
+	}
+	parts, err := fullPath(info, typed, path)
+	if err != nil {
+		return "", err
+	}
 	data, err := json.Marshal(o)
 	if err != nil {
 		return "", fmt.Errorf("field %s: %w", path, err)
 	}
-	var tree any
+	var tree map[string]any
 	if err := json.Unmarshal(data, &tree); err != nil {
 		return "", fmt.Errorf("field %s: %w", path, err)
 	}
-	parts := pathParts(path)
-	if len(parts) == 0 {
-		return "", fmt.Errorf("field %q: the path is empty", path)
-	}
 	switch parts[0] {
-	case "metadata", "spec", "status":
-	case "condition":
-		if len(parts) < 2 || len(parts) > 3 {
-			return "", fmt.Errorf("field %s: found %d words, allowed: condition.TYPE or condition.TYPE.FIELD", path, len(parts))
+	case "kind":
+		return string(info.kind), nil
+	case "apiVersion":
+		if v := text(tree["apiVersion"]); v != "" {
+			return v, nil
 		}
+		return info.apiVersion(), nil
+	case "condition":
 		field := "status"
 		if len(parts) == 3 {
 			field = parts[2]
@@ -43,11 +59,90 @@ func Field(o runtime.Object, path string) (string, error) {
 			}
 		}
 		return "", nil
-	default:
-		parts = append([]string{"status"}, parts...)
 	}
 	return text(lookup(tree, parts)), nil
 }
+
+// CheckField returns an error if a path, as Field reads it, names no field that objects of the kind have.
+func CheckField(kind Kind, path string) error {
+	info := kindByName[kind]
+	if info == nil {
+		return fmt.Errorf("field %s: there is no kind %s", path, kind)
+	}
+	o, err := info.object(info.versions[0])
+	if err != nil {
+		return fmt.Errorf("field %s: %w", path, err)
+	}
+	_, err = fullPath(info, o, path)
+	return err
+}
+
+// fullPath splits a path and puts status before it, where that is meant.
+func fullPath(info *kindInfo, o object, path string) ([]string, error) {
+	parts := pathParts(path)
+	if len(parts) == 0 {
+		return nil, fmt.Errorf("field %q: the path is empty", path)
+	}
+	if info.untyped {
+		return parts, nil
+	}
+	top := jsonFields(reflect.TypeOf(o))
+	status, hasStatus := top["status"]
+	switch {
+	case parts[0] == "condition":
+		if len(parts) < 2 || len(parts) > 3 {
+			return nil, fmt.Errorf("field %s: found %d words, allowed: condition.TYPE or condition.TYPE.FIELD", path, len(parts))
+		}
+		if !hasStatus || jsonFields(status)["conditions"] == nil {
+			return nil, fmt.Errorf("field %s: objects of kind %s have no conditions", path, info.kind)
+		}
+		if len(parts) == 3 {
+			return parts, checkPath(info.kind, path, jsonFields(status)["conditions"].Elem(), parts[2:])
+		}
+		return parts, nil
+	case top[parts[0]] != nil:
+		return parts, checkPath(info.kind, path, reflect.TypeOf(o), parts)
+	case hasStatus && jsonFields(status)[parts[0]] != nil:
+		return append([]string{"status"}, parts...), checkPath(info.kind, path, status, parts)
+	}
+	known := slices.Collect(maps.Keys(top))
+	if hasStatus {
+		known = slices.AppendSeq(known, maps.Keys(jsonFields(status)))
+	}
+	slices.Sort(known)
+	return nil, fmt.Errorf("field %s: %s has no field %q%s", path, info.kind, parts[0], spelling.Hint(parts[0], known))
+}
+
+// checkPath follows a path through the fields of a type.
+func checkPath(kind Kind, path string, t reflect.Type, parts []string) error {
+	for i, part := range parts {
+		for t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		switch {
+		case t.Kind() == reflect.Map, t.Kind() == reflect.Interface, t == reflect.TypeFor[runtime.RawExtension]():
+			return nil // every key may be there
+		case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8:
+			if _, err := strconv.ParseUint(part, 10, 31); err != nil {
+				return fmt.Errorf("field %s: found %q, allowed: the index of a list as %s[0]", path, part, strings.Join(parts[:i], "."))
+			}
+			t = t.Elem()
+		case t.Kind() == reflect.Struct && !t.Implements(marshaler) && !reflect.PointerTo(t).Implements(marshaler):
+			fields := jsonFields(t)
+			if fields[part] == nil {
+				return fmt.Errorf("field %s: %s has no field %q%s", path, kind, strings.Join(parts[:i+1], "."),
+					spelling.Hint(part, slices.Sorted(maps.Keys(fields))))
+			}
+			t = fields[part]
+		default:
+			return fmt.Errorf("field %s: %s of %s is one value, and has no %q", path, strings.Join(parts[:i], "."), kind, part)
+		}
+	}
+	return nil
+}
+
+// marshaler is implemented by types that are one value in JSON, such as times and quantities.
+var marshaler = reflect.TypeFor[json.Marshaler]()
 
 // lookup follows a path; a key with dots is found if the rest of the path is its name.
 func lookup(v any, parts []string) any {
