@@ -179,10 +179,10 @@ func (r *Runner) compare(e *lang.Expect, res sim.Result) string {
 	if why := match(e.Backend, res.Arrived, "backend", func(w lang.Endpoint) bool { return r.isBackend(w, res) }, fmt.Sprintf("%s:%d", res.Backend, res.Port)); why != "" {
 		return why
 	}
-	if why := match(e.Source, res.Arrived, "source", func(a lang.Address) bool { return r.isAddress(a, res.Source) }, res.Source.String()); why != "" {
+	if why := match(e.Source, res.Arrived, "source", func(a lang.Address) bool { return r.isAddress(a, res.Source) }, seen(res.Source)); why != "" {
 		return why
 	}
-	if why := match(e.To, res.Arrived, "to", func(a lang.Address) bool { return r.isAddress(a, res.To) }, res.To.String()); why != "" {
+	if why := match(e.To, res.Arrived, "to", func(a lang.Address) bool { return r.isAddress(a, res.To) }, seen(res.To)); why != "" {
 		return why
 	}
 	if why := match(e.Via, res.Via != "", "via", func(n lang.NodeRef) bool { return r.isNode(n, res.Via) }, res.Via); why != "" {
@@ -253,6 +253,14 @@ func (r *Runner) isBackend(w lang.Endpoint, res sim.Result) bool {
 		return err == nil && res.Backend == "node/"+n.Name()
 	}
 	return r.isAddress(w.Address, res.To)
+}
+
+// seen is an address that a receiver saw, where the backend can tell.
+func seen(a netip.Addr) string {
+	if !a.IsValid() {
+		return "an address that is not known"
+	}
+	return a.String()
 }
 
 func (r *Runner) isAddress(a lang.Address, got netip.Addr) bool {

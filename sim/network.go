@@ -134,7 +134,7 @@ func (w *World) AddExternal(c ExternalConfig) (*External, error) {
 			return nil, fmt.Errorf("external %s: node %s does not exist", c.Name, c.Next)
 		}
 	}
-	x.ns = host.New(host.Config{Name: c.Name, Now: w.queue.Now, Queue: w.packets})
+	x.ns = host.New(host.Config{Name: c.Name, Now: w.queue.Now, Queue: w.packets, Delivered: w.traffic.delivered})
 	var vlan uint16
 	if nw := w.nets[c.Net]; nw != nil {
 		vlan = nw.vlan

@@ -192,7 +192,7 @@ func podCIDR4(k, bits int) (netip.Prefix, error) {
 func (n *Node) build() {
 	w := n.world
 	n.ns = host.New(host.Config{
-		Name: n.name, Now: w.queue.Now, Queue: w.packets, Events: n.hostEvent,
+		Name: n.name, Now: w.queue.Now, Queue: w.packets, Events: n.hostEvent, Delivered: w.traffic.delivered,
 		Netns: func(name string) (*host.Netns, bool) { ns := w.namespaces[name]; return ns, ns != nil },
 	})
 	w.attach(n.name, n.ns, 0, n.addresses())

@@ -202,7 +202,7 @@ func (c *containers) startOnHost(r *podRun, n *Node, pod *corev1.Pod) {
 // newSandbox makes a network namespace for a container.
 func (c *containers) newSandbox(id, pod, node, ifname string) *container {
 	s := &container{id: id, pod: pod, node: node, ifname: ifname}
-	s.ns = host.New(host.Config{Name: id, Now: c.w.queue.Now, Queue: c.w.packets})
+	s.ns = host.New(host.Config{Name: id, Now: c.w.queue.Now, Queue: c.w.packets, Delivered: c.w.traffic.delivered})
 	s.ns.SetTracer(c.w.tracerFor(), pod)
 	for _, p := range served(c.pod(pod)) {
 		proto := protoOf(p.Protocol)

@@ -85,7 +85,11 @@ type traffic struct {
 type flight struct {
 	id      uint64
 	result  *Result
-	reached bool // the receiver got it: what leaves now is the answer
+	reached bool // a process got it, and the result says who
+	// delivered is set once it came to the sockets of a machine or Pod, where it had these addresses: what
+	// leaves now is the answer.
+	delivered        bool
+	seenSrc, seenDst netip.Addr
 	// answered is set once the answer is back: what leaves now (the last ACK of a handshake) counts no more.
 	answered bool
 	// src is the client's own address, dialled the one that it sends to.
@@ -113,6 +117,21 @@ func (t *traffic) server(name string, proto uint8, port uint16) host.Handler {
 	}
 }
 
+// delivered hears of a packet that comes to sockets.
+func (t *traffic) delivered(p *packet.Packet) {
+	f := t.cur
+	// What a tunnel carries is not there yet when the packet around it is.
+	if f == nil || p.Trace != f.id || f.delivered || p.Inner != nil {
+		return
+	}
+	f.delivered, f.seenSrc, f.seenDst = true, p.Src, p.Dst
+}
+
+// refusal reports whether a packet says that another one was refused.
+func refusal(p *packet.Packet) bool {
+	return p.IsICMPError() || p.Proto == packet.ProtoTCP && p.TCPFlags&packet.RST != 0
+}
+
 // left hears of a frame of the current flight that a machine sends on the fabric.
 func (t *traffic) left(from string, p *packet.Packet) {
 	f := t.cur
@@ -123,8 +142,12 @@ func (t *traffic) left(from string, p *packet.Packet) {
 	if t.w.nets[strings.TrimSuffix(from, fabric.VLANPort)] != nil {
 		return
 	}
+	inner := p
+	for inner.Inner != nil && !inner.IsICMPError() {
+		inner = inner.Inner
+	}
 	switch {
-	case !f.reached:
+	case !f.delivered && !refusal(inner):
 		f.result.Via = from
 	case !f.answered:
 		f.result.ReplyVia = from
@@ -280,19 +303,20 @@ func (c *Conn) exchange(p *packet.Packet) {
 	var r Result
 	c.answer = nil
 	prev := t.cur
-	t.cur = &flight{id: id, result: &r, from: c.flow.From, src: c.src, sport: c.sport, dialled: c.flow.To}
+	fl := &flight{id: id, result: &r, from: c.flow.From, src: c.src, sport: c.sport, dialled: c.flow.To}
+	t.cur = fl
 	if c.flow.HTTP {
 		p.Payload = "GET /healthz"
 	}
 	err := c.flow.From.NS.Send(p)
 	t.cur = prev
-	c.judge(&r, err)
+	c.judge(&r, fl, err)
 	c.last = r
 	t.w.log.Add(t.w.queue.Now(), "packet", c.flow.From.Name, fmt.Sprintf("%s %s:%d %s backend=%s source=%s", packet.ProtoName(c.flow.Proto), c.flow.To, c.flow.Port, r.Verdict, r.Backend, r.Source))
 }
 
 // judge turns the answer into a verdict.
-func (c *Conn) judge(r *Result, err error) {
+func (c *Conn) judge(r *Result, fl *flight, err error) {
 	f := &c.flow
 	if r.Via == "" && f.From.Node != nil {
 		r.Via = f.From.Node.name
@@ -325,17 +349,16 @@ func (c *Conn) judge(r *Result, err error) {
 			_, _ = fmt.Sscanf(a.Payload, "HTTP/1.1 %d", &r.HTTP)
 		}
 		if !r.Arrived {
-			c.t.kernelAnswer(r, f)
+			c.t.kernelAnswer(r, fl)
 		}
 	}
 }
 
-// kernelAnswer fills in who answered where no process did: echo requests are answered by the kernel.
-func (t *traffic) kernelAnswer(r *Result, f *Flow) {
+// kernelAnswer fills in who answered where no process of ours did: echo requests are answered by the kernel.
+func (t *traffic) kernelAnswer(r *Result, f *flight) {
 	r.Arrived = true
-	r.To = f.To
-	r.Source = netip.Addr{}
-	r.Backend = t.owner(f.To)
+	r.Source, r.To = f.seenSrc, f.seenDst
+	r.Backend = t.owner(f.seenDst)
 }
 
 // owner names the machine or Pod that has an address.
@@ -443,7 +466,7 @@ func (t *traffic) endpoints(namespace, service string, count int, on []*Node) er
 	}
 	svc, _ := o.(*corev1.Service)
 	if t.endpointNS == nil {
-		t.endpointNS = host.New(host.Config{Name: endpointHost, Now: w.queue.Now, Queue: w.packets})
+		t.endpointNS = host.New(host.Config{Name: endpointHost, Now: w.queue.Now, Queue: w.packets, Delivered: w.traffic.delivered})
 		w.attach(endpointHost, t.endpointNS, 0, nil)
 	}
 	var list []kube.SliceEndpoint

@@ -280,7 +280,7 @@ func (v *nameVisitor) expect(e *Expect) {
 	for _, m := range []*Match[NodeRef]{e.Via, e.ReplyVia} {
 		if m != nil {
 			for _, n := range m.Of {
-				v.node(n)
+				v.peer(n)
 			}
 		}
 	}

@@ -27,6 +27,8 @@ type Config struct {
 	Events func(any)
 	// Netns finds the namespace in which the other side of a veth is made; nil finds none.
 	Netns func(name string) (*Netns, bool)
+	// Delivered, if set, hears of every packet that comes to the namespace's sockets, before they do.
+	Delivered func(*packet.Packet)
 }
 
 // Netns is one network namespace. It is not safe for concurrent use.

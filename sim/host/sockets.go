@@ -82,6 +82,9 @@ func (s *sockets) listener(proto uint8, port uint16, addr netip.Addr) Handler {
 func (n *Netns) socket(c *pkt) {
 	p := c.p
 	c.delivered = true
+	if n.cfg.Delivered != nil {
+		n.cfg.Delivered(p)
+	}
 	switch p.Proto {
 	case packet.ProtoICMP, packet.ProtoICMPv6:
 		n.icmpSocket(c)
