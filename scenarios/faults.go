@@ -26,13 +26,9 @@ func (r *Runner) faults(st lang.Step) error {
 		for _, g := range t.Groups {
 			var names []string
 			for _, ref := range g {
-				name := ref.Name
-				if ref.Owner.IsValid() {
-					n, err := r.node(ref)
-					if err != nil {
-						return errCall{err}
-					}
-					name = n.Name()
+				name, err := r.peer(ref)
+				if err != nil {
+					return errCall{err}
 				}
 				names = append(names, name)
 			}
@@ -42,7 +38,15 @@ func (r *Runner) faults(st lang.Step) error {
 	case lang.Heal:
 		return asCall(w.Heal())
 	case lang.Loss:
-		return asCall(w.SetLoss(t.A.Name, t.B.Name, t.Percent))
+		a, err := r.peer(t.A)
+		if err != nil {
+			return errCall{err}
+		}
+		b, err := r.peer(t.B)
+		if err != nil {
+			return errCall{err}
+		}
+		return asCall(w.SetLoss(a, b, t.Percent))
 	case lang.Clock:
 		return r.each(t.Node, func(n Node) error { return w.SetSkew(n, t.Skew) })
 	case lang.Watch:
@@ -64,6 +68,18 @@ func (r *Runner) faults(st lang.Step) error {
 		})
 	}
 	return nil
+}
+
+// peer returns the name of a machine: a node's, which may be given as owner/IP, or any other as it is written.
+func (r *Runner) peer(ref lang.NodeRef) (string, error) {
+	if !ref.Owner.IsValid() {
+		return ref.Name, nil
+	}
+	n, err := r.node(ref)
+	if err != nil {
+		return "", err
+	}
+	return n.Name(), nil
 }
 
 // each does something to one node, or to all.

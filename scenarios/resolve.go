@@ -98,8 +98,59 @@ func (r *Runner) source(a lang.Address) (Source, error) {
 			return nil, errCall{err}
 		}
 		return s, nil
+	case lang.AddrGateway:
+		n, err := r.node(a.Node)
+		if err != nil {
+			return nil, err
+		}
+		return w.NodeSource(n), nil
+	case lang.AddrIP:
+		return r.sourceAt(a.IP)
 	}
-	return nil, callErrorf("%s: traffic comes from a Pod, an external host or node/N", a)
+	return nil, callErrorf("%s: traffic comes from a Pod, an external host, node/N, gateway/N or an IP address of theirs", a)
+}
+
+// sourceAt finds who has an address now: a Pod, an external host or a node.
+func (r *Runner) sourceAt(ip netip.Addr) (Source, error) {
+	w := r.tank
+	for _, o := range w.Objects().List(kube.KindPod) {
+		pod, ok := o.(*corev1.Pod)
+		if !ok || pod.Spec.HostNetwork {
+			continue
+		}
+		if s, err := w.PodSource(pod.Namespace + "/" + pod.Name); err == nil && s.Addr(ip.Is6()) == ip {
+			return s, nil
+		}
+	}
+	for _, x := range w.Externals() {
+		if x.Addr(ip.Is6()) == ip {
+			return w.ExternalSource(x), nil
+		}
+	}
+	for _, n := range w.Nodes() {
+		if n.Transport(ip.Is6()) == ip || n.Gateway(ip.Is6()) == ip || n.Up() && n.HasAddress(ip) {
+			return w.NodeSource(n), nil
+		}
+	}
+	return nil, fmt.Errorf("%s: no Pod, external host or node has this address now", ip)
+}
+
+// bind returns the address that a client binds to, where FROM names one of several that it has: the gateway's, or an
+// IP address of a node. It is invalid where the sender has one of the family, or its routes decide.
+func (r *Runner) bind(from lang.Address, v6 bool) netip.Addr {
+	switch from.Kind {
+	case lang.AddrGateway:
+		if n, err := r.node(from.Node); err == nil {
+			return n.Gateway(v6)
+		}
+	case lang.AddrIP:
+		for _, n := range r.tank.Nodes() {
+			if n.Up() && n.HasAddress(from.IP) && n.Transport(from.IP.Is6()) != from.IP {
+				return from.IP
+			}
+		}
+	}
+	return netip.Addr{}
 }
 
 // errNoAddress is the error of a Pod that has none.
@@ -253,6 +304,7 @@ func (r *Runner) flow(from lang.Address, to lang.Target, o lang.FlowOptions) (Fl
 	if o.Family != "" && f.To.Is6() != (o.Family == "v6") {
 		return f, callErrorf("%s has no address of family %s", to.Address, o.Family)
 	}
+	f.Bind = r.bind(from, f.To.Is6())
 	proto := to.Proto
 	f.Port = to.Port
 	if to.IsService() && proto != lang.ProtoICMP && proto != lang.ProtoHTTP {

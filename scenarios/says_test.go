@@ -45,6 +45,27 @@ pod default/b node=n2
 settle
 probe default/a -> default/b/icmp expect ok source=node/n1
 `, "want source=node/n1, got 10.10.1.2"},
+		{"clients by their address", `
+nodes n1 n2
+external ext
+pod default/a node=n1
+pod default/w node=n2
+settle
+probe gateway/n1 -> default/w expect ok source=gateway/n1 via=n1
+probe 172.18.0.101 -> node/n1 expect ok source=ext via=ext
+probe 10.10.1.2 -> default/w expect ok source=default/a via=n1
+probe 172.18.0.11 -> ext expect ok source=node/n1 via=n1
+probe 10.10.1.1 -> default/w expect ok source=gateway/n1
+`, "PASS"},
+		{"a client that nobody is", "nodes n1\nexternal ext\nprobe 10.10.1.77 -> ext expect ok\n", "10.10.1.77: no Pod, external host or node has this address now"},
+		{"loss between the owners of addresses", `
+nodes n1 n2
+pod default/a node=n1
+pod default/w node=n2
+settle
+loss owner/172.18.0.11 owner/172.18.0.12 100
+probe default/a -> default/w expect drop
+`, "PASS"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -155,6 +155,15 @@ func (s simulator) External(name string) Machine {
 	return nil
 }
 
+// Externals implements Tank.
+func (s simulator) Externals() []Machine {
+	var out []Machine
+	for _, x := range s.World.Externals() {
+		out = append(out, x)
+	}
+	return out
+}
+
 // SetEndpoints implements Tank.
 func (s simulator) SetEndpoints(namespace, service string, count int, on []Node) error {
 	var list []*sim.Node
@@ -194,7 +203,7 @@ func (s simulator) PodSource(key string) (Source, error) {
 
 func (f Flow) simulated() sim.Flow {
 	return sim.Flow{
-		From: f.From.(*sim.Source), To: f.To, Port: f.Port, Proto: f.Proto, SPort: f.SPort, Size: f.Size, DF: f.DF,
+		From: f.From.(*sim.Source), Bind: f.Bind, To: f.To, Port: f.Port, Proto: f.Proto, SPort: f.SPort, Size: f.Size, DF: f.DF,
 		Next: nodeOf(f.Next), HTTP: f.HTTP,
 	}
 }

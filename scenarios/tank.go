@@ -88,6 +88,8 @@ type topologyTank interface {
 	// Node and External return nil if there is none of the name. The pool allocation is lang.Controller.
 	Node(name string) Node
 	External(name string) Machine
+	// Externals are the external hosts in the order of the file.
+	Externals() []Machine
 	SetEndpoints(namespace, service string, count int, on []Node) error
 }
 
@@ -121,6 +123,7 @@ type Source interface {
 // Flow is one connection, or one datagram and its answer.
 type Flow struct {
 	From  Source
+	Bind  netip.Addr // the source address; invalid: the sender's own, or for a node what its routes say
 	To    netip.Addr // invalid: the other end has no address
 	Port  uint16
 	Proto uint8

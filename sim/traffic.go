@@ -46,6 +46,7 @@ func (s *Source) Addr(v6 bool) netip.Addr {
 // Flow is one connection, or one datagram and its answer.
 type Flow struct {
 	From  *Source
+	Bind  netip.Addr // the source address; invalid: the sender's own, or for a node what its routes say
 	To    netip.Addr
 	Port  uint16
 	Proto uint8
@@ -231,6 +232,14 @@ func (t *traffic) dial(f *Flow) (*Conn, error) {
 		c.closeFn = func() {}
 		return c, nil
 	}
+	if f.Bind.IsValid() {
+		if f.Bind.Is6() != v6 {
+			c.last = Result{Verdict: Drop, Note: f.Bind.String() + " is not of the family of " + f.To.String()}
+			c.closeFn = func() {}
+			return c, nil
+		}
+		c.src = f.Bind
+	}
 	if f.From.NS == nil {
 		c.last = Result{Verdict: Drop, Note: f.From.Name + " does not run"}
 		c.closeFn = func() {}
@@ -264,7 +273,7 @@ func (c *Conn) packet() *packet.Packet {
 	f := &c.flow
 	p := &packet.Packet{Proto: f.Proto, TTL: 64, Size: f.Size, DF: f.DF, SrcPort: c.sport, DstPort: f.Port, Seq: c.seq}
 	src := c.src
-	if f.From.Pod == "" && f.From.Ext == nil {
+	if f.From.Pod == "" && f.From.Ext == nil && !f.Bind.IsValid() {
 		// A process of the node binds to no address: the route decides.
 		src = netip.Addr{}
 	}

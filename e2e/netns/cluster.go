@@ -338,6 +338,15 @@ func (c *cluster) External(name string) scenarios.Machine {
 	return nil
 }
 
+// Externals implements scenarios.Tank.
+func (c *cluster) Externals() []scenarios.Machine {
+	var out []scenarios.Machine
+	for _, x := range c.externals {
+		out = append(out, x)
+	}
+	return out
+}
+
 func (c *cluster) machine(name string) *machine {
 	if i := slices.IndexFunc(c.machines, func(m *machine) bool { return m.name == name }); i >= 0 {
 		return c.machines[i]

@@ -54,6 +54,8 @@ func cannot(_ lang.Address, f scenarios.Flow) string {
 	switch {
 	case f.Proto == packet.ProtoSCTP:
 		return "the kernel has no SCTP, and Open vSwitch's userspace datapath does not translate its ports"
+	case f.Bind.IsValid():
+		return "clients here bind to no address"
 	case f.Proto == packet.ProtoTCP && f.Size > maxSegment:
 		return "TCP cuts to the size of its segments"
 	}

@@ -16,7 +16,7 @@ import (
 // Service, 7 (Pods and nodes reach every Pod) for one straight to a Pod. Nothing is returned where the
 // model has nothing to say.
 func (c *Checker) Probed(f sim.Flow, r sim.Result) []Result {
-	if c.moment() != c.last || f.HTTP || !f.To.IsValid() || f.From.NS == nil || f.Size > 0 || !c.w.CanPeek() {
+	if c.moment() != c.last || f.HTTP || f.Bind.IsValid() || !f.To.IsValid() || f.From.NS == nil || f.Size > 0 || !c.w.CanPeek() {
 		return nil
 	}
 	quiet := c.quietNodes()

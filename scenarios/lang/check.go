@@ -246,7 +246,7 @@ func (v *nameVisitor) flow(from Address, to Target, f FlowOptions) {
 	v.address(from)
 	v.address(to.Address)
 	v.node(f.Next)
-	if !f.Next.IsZero() && from.Kind != AddrExternal {
+	if !f.Next.IsZero() && from.Kind != AddrExternal && from.Kind != AddrIP {
 		v.failf("next=%s is for external hosts, found FROM %s", f.Next, from)
 	}
 }

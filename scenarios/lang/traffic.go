@@ -64,8 +64,8 @@ func (a *args) between() (from Address, to Target) {
 // sender refuses what cannot send.
 func (a *args) sender(from Address) {
 	switch from.Kind {
-	case AddrService, AddrLB, AddrNodePort, AddrEgress, AddrIP:
-		a.failf("FROM: found %q, allowed: NS/POD, backend/NAME, node/N, gateway/N, an external host", from)
+	case AddrService, AddrLB, AddrNodePort, AddrEgress:
+		a.failf("FROM: found %q, allowed: NS/POD, backend/NAME, node/N, gateway/N, an external host, or an IP address that one of them has", from)
 	}
 }
 
