@@ -240,7 +240,14 @@ func (r *Runner) pods(st lang.Step, s *Step) error {
 	case lang.PodTerminate:
 		return r.onPod(t.Pod, func(key string) error {
 			ns, name, _ := strings.Cut(key, "/")
-			return w.Objects().SetPodTerminating(ns, name, !t.NotServing)
+			if err := w.Objects().SetPodTerminating(ns, name, !t.NotServing); err != nil {
+				return err
+			}
+			// On other backends its processes run on until it is deleted.
+			if x, ok := w.(interface{ EndServers(key string) }); ok && t.NotServing {
+				x.EndServers(key)
+			}
+			return nil
 		})
 	}
 	return nil

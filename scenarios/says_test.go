@@ -23,6 +23,22 @@ func said(text string) string {
 	return b.String()
 }
 
+const egressOfPool = "nodes n1 n2\npod default/w node=n1 app=web\napply all.yaml\nsettle\n"
+
+func egressFiles(cidr string) string {
+	return `-- all.yaml --
+apiVersion: crd.antrea.io/v1beta1
+kind: ExternalIPPool
+metadata: {name: pool}
+spec: {ipRanges: [{cidr: ` + cidr + `}], nodeSelector: {}}
+---
+apiVersion: crd.antrea.io/v1beta1
+kind: Egress
+metadata: {name: e}
+spec: {appliedTo: {podSelector: {matchLabels: {app: web}}}, externalIPPool: pool}
+`
+}
+
 // Small scenarios, each with what must be said about it. want begins with PASS for one in which everything holds.
 func TestSaid(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
@@ -66,6 +82,83 @@ settle
 loss owner/172.18.0.11 owner/172.18.0.12 100
 probe default/a -> default/w expect drop
 `, "PASS"},
+		{"a pool of one address", egressOfPool + "expect-status egress e status.egressIP=172.18.0.50\nexpect-status externalippool pool status.usage.total=1 status.usage.used=1\n" + egressFiles("172.18.0.50/32"), "PASS"},
+		{"a pool of two addresses", egressOfPool + "expect-status egress e status.egressIP=172.18.0.50\nexpect-status externalippool pool status.usage.total=2\n" + egressFiles("172.18.0.50/31"), "PASS"},
+		{"an allocation that the API refuses", egressOfPool + "expect-event egress e reason=AllocationError\n" + egressFiles("127.0.0.48/30"), "PASS"},
+		{"a Namespace goes with all that is in it", `
+nodes n1 n2
+namespace q
+pod default/c node=n1
+pod q/a node=n2 app=web
+apply web.yaml
+settle
+probe default/c -> svc/q/web expect ok
+delete namespace q
+settle
+probe default/c -> 10.96.0.2:80 expect drop
+probe default/c -> 10.10.2.2 expect drop
+expect-status service * metadata.name=web count=0
+expect-status pod * metadata.name=a count=0
+expect-status endpointslice * metadata.namespace=q count=0
+-- web.yaml --
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: q}
+spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
+`, "PASS"},
+		{"the Namespaces that stay", "nodes n1\ndelete namespace default\n", `namespaces "default" is forbidden: this namespace may not be deleted`},
+		{"a Pod on its node's network ends", `
+nodes n1 n2
+pod default/b node=n2
+pod default/h node=n1 hostNetwork=true serve=7777/tcp,8080/tcp
+settle
+probe default/b -> node/n1 expect ok backend=default/h
+pod-delete default/h
+settle
+probe default/b -> node/n1:7777 expect reject
+probe default/b -> node/n1 expect ok backend=node/n1
+`, "PASS"},
+		{"a Pod that serves no more", `
+nodes n1 n2
+pod default/b node=n2
+pod default/a node=n1
+settle
+pod-terminate default/b serving=false
+settle
+probe default/a -> default/b expect reject
+probe default/a -> default/b/icmp expect ok
+`, "PASS"},
+		{"a Node goes and comes while its Pods run", `
+nodes n1 n2
+external ext
+pod default/c node=n1
+pod default/a node=n2 app=web
+apply web.yaml
+settle
+delete node n2
+settle
+probe default/c -> svc/default/web expect reject
+apply n2.yaml
+settle
+probe default/c -> svc/default/web expect ok
+-- web.yaml --
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: default}
+spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
+-- n2.yaml --
+apiVersion: v1
+kind: Node
+metadata: {name: n2}
+spec: {podCIDR: 10.10.2.0/24, podCIDRs: [10.10.2.0/24]}
+status:
+  addresses: [{type: InternalIP, address: 172.18.0.12}]
+  conditions: [{type: Ready, status: "True"}]
+`, "PASS"},
+		{"the Pod network of a Node", `
+nodes n1 n2
+patch node n2 {"spec":{"podCIDR":"10.10.9.0/24","podCIDRs":["10.10.9.0/24"]}}
+`, `spec.podCIDR: Forbidden: node updates may not change podCIDR except from "" to valid`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -156,6 +156,9 @@ func (w *World) SetPodReady(key string, ready bool) error {
 	return w.Kube.SetPodReady(ns, name, ready)
 }
 
+// EndServers ends the processes of a Pod, whose network stays until it is deleted: its ports are refused.
+func (w *World) EndServers(key string) { w.runtime.endServers(key) }
+
 // SetEndpoints gives a Service without selector endpoints that answer, spread over nodes.
 func (w *World) SetEndpoints(namespace, service string, count int, on []*Node) error {
 	if len(on) == 0 {

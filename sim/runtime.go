@@ -42,6 +42,8 @@ type podRun struct {
 	backoff   time.Duration
 	timer     edge.Timer
 	starting  bool
+	// open are the ports that a Pod serves on its node's network.
+	open []kube.PodPort
 }
 
 // container is one sandbox: its network namespace, and what CNI returned for it.
@@ -193,10 +195,47 @@ func (c *containers) startOnHost(r *podRun, n *Node, pod *corev1.Pod) {
 		return
 	}
 	r.hostNet = true
-	for _, p := range served(pod) {
+	r.open = served(pod)
+	for _, p := range r.open {
 		n.ns.Listen(protoOf(p.Protocol), p.Port, c.w.traffic.server(r.key, protoOf(p.Protocol), p.Port))
 	}
 	c.report(r, n.addresses(), true)
+}
+
+// closeOnHost ends the servers of a Pod on its node's network. What else serves one of their ports there, serves it
+// again.
+func (c *containers) closeOnHost(r *podRun) {
+	n := c.w.nodes[r.node]
+	if n == nil || len(r.open) == 0 {
+		return
+	}
+	for _, p := range r.open {
+		n.ns.Listen(protoOf(p.Protocol), p.Port, nil)
+	}
+	r.open = nil
+	n.listen()
+	for _, key := range slices.Sorted(maps.Keys(c.pods)) {
+		if o := c.pods[key]; o.node == r.node {
+			for _, p := range o.open {
+				n.ns.Listen(protoOf(p.Protocol), p.Port, c.w.traffic.server(o.key, protoOf(p.Protocol), p.Port))
+			}
+		}
+	}
+}
+
+// endServers ends the processes of a Pod: its ports are closed, its network stays.
+func (c *containers) endServers(key string) {
+	if r := c.pods[key]; r != nil {
+		c.closeOnHost(r)
+	}
+	for _, s := range c.running() {
+		if s.pod != key {
+			continue
+		}
+		for _, p := range served(c.pod(key)) {
+			s.ns.Listen(protoOf(p.Protocol), p.Port, nil)
+		}
+	}
 }
 
 // newSandbox makes a network namespace for a container.
@@ -283,10 +322,8 @@ func (c *containers) stop(r *podRun) {
 		r.timer = nil
 	}
 	r.starting = false
-	if n := c.w.nodes[r.node]; r.hostNet && n != nil {
-		r.hostNet = false
-		n.listen()
-	}
+	c.closeOnHost(r)
+	r.hostNet = false
 	if s := r.sandbox; s != nil {
 		r.sandbox = nil
 		c.remove(s)

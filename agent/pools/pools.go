@@ -327,9 +327,23 @@ func (c *Controller) send(key, kind, name string, call func(done func(runtime.Ob
 			})
 		default:
 			c.s.Log.Error(err, "Writing failed", "object", key)
+			if kind == edge.KindEgress && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err)) {
+				c.refused(name, err)
+			}
 			c.later(w)
 		}
 	})
+}
+
+// refused tells people, once, that the API does not take what is to be written of an Egress. It is tried again later:
+// what it is refused for may be changed elsewhere.
+func (c *Controller) refused(egress string, err error) {
+	message := "the API refuses the allocation: " + err.Error()
+	if c.told[egress] == message {
+		return
+	}
+	c.told[egress] = message
+	c.s.Cluster.Record(edge.Ref{Kind: "Egress", Name: egress}, "Warning", v1beta1.ReasonAllocationError, message)
 }
 
 func (c *Controller) later(w *write) {

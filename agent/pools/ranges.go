@@ -33,7 +33,8 @@ type pool struct {
 }
 
 // readPool reads the ranges. A CIDR gives neither its first address nor, for IPv4, its last: they are
-// the network's and the broadcast address.
+// the network's and the broadcast address. One of one or two addresses has none of these (RFC 3021, RFC 6164) and
+// gives all.
 func readPool(p *v1beta1.ExternalIPPool) (*pool, error) {
 	out := &pool{}
 	for i, r := range p.Spec.IPRanges {
@@ -44,9 +45,9 @@ func readPool(p *v1beta1.ExternalIPPool) (*pool, error) {
 				return nil, fmt.Errorf("spec.ipRanges[%d].cidr %q: %w", i, r.CIDR, err)
 			}
 			s := span{c.Masked().Addr(), lastOf(c)}
-			if c.Bits() < c.Addr().BitLen() {
+			if c.Bits() < c.Addr().BitLen()-1 {
 				s.first = s.first.Next()
-				if c.Addr().Is4() && s.first != s.last {
+				if c.Addr().Is4() {
 					s.last = s.last.Prev()
 				}
 			}

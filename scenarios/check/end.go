@@ -61,7 +61,7 @@ func (c *Checker) deleteAll() error {
 	for _, k := range deletable {
 		for _, o := range c.w.Kube.List(k) {
 			m, ok := o.(metav1.Object)
-			if !ok || k == kube.KindNamespace && slices.Contains([]string{"default", "kube-system"}, m.GetName()) {
+			if !ok || k == kube.KindNamespace && slices.Contains([]string{"default", "kube-system", "kube-public"}, m.GetName()) {
 				continue
 			}
 			// What went with its owner is gone already.

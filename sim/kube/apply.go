@@ -182,6 +182,7 @@ func (c *Cluster) DeleteFile(data []byte, filename string) ([]Result, error) {
 	}
 	slices.Reverse(list)
 	var out []Result
+	emptied := map[string]bool{}
 	for _, m := range list {
 		o := m.object
 		if m.info.namespaced && o.GetNamespace() == "" {
@@ -189,10 +190,16 @@ func (c *Cluster) DeleteFile(data []byte, filename string) ([]Result, error) {
 		}
 		t := c.tables[m.info.kind]
 		old, ok := t.objects[t.key(o)]
+		if !ok && m.info.namespaced && emptied[o.GetNamespace()] {
+			continue // it went with its Namespace
+		}
 		if !ok {
 			return out, locate(m.info.notFound(o.GetName()), m, filename)
 		}
-		c.remove(t, old)
+		if err := c.delete(t, old); err != nil {
+			return out, locate(err, m, filename)
+		}
+		emptied[o.GetName()] = emptied[o.GetName()] || m.info.kind == KindNamespace
 		out = append(out, Result{Kind: m.info.kind, Namespace: o.GetNamespace(), Name: o.GetName(), Action: "deleted", NoEffect: !m.info.effect})
 	}
 	return out, nil

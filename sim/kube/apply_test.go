@@ -158,7 +158,7 @@ func TestEgressKeepsPoolIP(t *testing.T) {
 	w.equal("status kept", w.egress("web").Status.EgressNode, "n1")
 	for path, want := range map[string]string{
 		"egressNode": "n1", "condition.IPAssigned": "True", "condition.IPAssigned.reason": "Assigned", "condition.Nothing": "",
-		"spec.bandwidth.rate": "10M", "spec.egressIP": "", "metadata.name": "web", "conditions[0].type": "IPAssigned", "none.at.all": "",
+		"spec.bandwidth.rate": "10M", "spec.egressIP": "", "metadata.name": "web", "conditions[0].type": "IPAssigned",
 	} {
 		got, err := Field(w.egress("web"), path)
 		w.ok(err)

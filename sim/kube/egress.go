@@ -76,7 +76,7 @@ func (r ipRange) overlaps(o ipRange) bool {
 }
 
 // parseRange reads a range of a pool. Of a CIDR the first address is not given, and for IPv4 neither is
-// the last.
+// the last; a /31, /32, /127 or /128 gives all it has.
 func parseRange(r v1beta1.IPRange) (ipRange, error) {
 	switch {
 	case r.CIDR != "" && (r.Start != "" || r.End != ""):
@@ -88,9 +88,13 @@ func parseRange(r v1beta1.IPRange) (ipRange, error) {
 		}
 		p = p.Masked()
 		last := lastOf(p)
-		out := ipRange{p.Addr().Next(), last, p.Addr(), last}
-		if p.Addr().Is4() {
-			out.last = last.Prev()
+		out := ipRange{p.Addr(), last, p.Addr(), last}
+		// A network of one or two addresses has no network and broadcast address of its own (RFC 3021, RFC 6164).
+		if p.Bits() < p.Addr().BitLen()-1 {
+			out.first = p.Addr().Next()
+			if p.Addr().Is4() {
+				out.last = last.Prev()
+			}
 		}
 		return out, nil
 	case r.Start == "" || r.End == "":

@@ -257,7 +257,7 @@ func (c *Cluster) dirtyServicesOf(pod *corev1.Pod) {
 // indexNode marks what a change of a node concerns: its Pods' endpoints if its zone changed, the
 // Pods that wait for a node, and the DaemonSets.
 func (c *Cluster) indexNode(old, node *corev1.Node, gone bool) {
-	if old != nil && (gone || old.Labels[corev1.LabelTopologyZone] != node.Labels[corev1.LabelTopologyZone]) {
+	if old == nil || gone || (old.Labels[corev1.LabelTopologyZone] != node.Labels[corev1.LabelTopologyZone]) {
 		//determinism:ignore marks Services, which are looked at in the order of their keys
 		for key := range c.index.podsByNode[node.Name] {
 			if pod, ok := get[*corev1.Pod](c, KindPod, key); ok {

@@ -119,6 +119,10 @@ func (p *packer) addPod(family corev1.IPFamily, pod *corev1.Pod) {
 	if ip == "" {
 		return
 	}
+	// As Kubernetes' controller: a Pod whose Node is gone is no endpoint, unless unready ones are wanted, too.
+	if _, ok := p.c.tables[KindNode].objects[pod.Spec.NodeName]; !ok && pod.Spec.NodeName != "" && !p.svc.Spec.PublishNotReadyAddresses {
+		return
+	}
 	serving := isReady(pod)
 	terminating := pod.DeletionTimestamp != nil
 	e := discoveryv1.Endpoint{

@@ -294,7 +294,8 @@ func (c *Cluster) UpdateStatus(o runtime.Object) (runtime.Object, error) {
 	return c.replace(t, old, n), nil
 }
 
-// Delete removes an object at once, and what it owns. The error is a NotFound StatusError.
+// Delete removes an object at once, and what it owns; of a Namespace also every object in it. The error is a
+// StatusError: NotFound, or Forbidden for the Namespaces that a cluster always has.
 func (c *Cluster) Delete(kind Kind, namespace, name string) error {
 	defer c.done()
 	t, err := c.table(kind)
@@ -305,8 +306,35 @@ func (c *Cluster) Delete(kind Kind, namespace, name string) error {
 	if !ok {
 		return t.info.notFound(name)
 	}
+	return c.delete(t, o)
+}
+
+// immortal are the Namespaces that Kubernetes' admission does not let go.
+var immortal = []string{"default", "kube-system", "kube-public"}
+
+// delete removes an object that people delete.
+func (c *Cluster) delete(t *table, o object) error {
+	if t.info.kind == KindNamespace {
+		if slices.Contains(immortal, o.GetName()) {
+			return apierrors.NewForbidden(t.info.resource(), o.GetName(), errors.New("this namespace may not be deleted"))
+		}
+		for _, info := range kinds {
+			if info.namespaced {
+				c.empty(c.tables[info.kind], o.GetName())
+			}
+		}
+	}
 	c.remove(t, o)
 	return nil
+}
+
+// empty removes the objects of one kind in a Namespace.
+func (c *Cluster) empty(t *table, namespace string) {
+	for _, key := range t.keys() {
+		if o := t.objects[key]; o.GetNamespace() == namespace {
+			c.remove(t, o)
+		}
+	}
 }
 
 // change stores what f makes of a copy of an object; it is for the cluster's own writes, which

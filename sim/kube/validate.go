@@ -83,6 +83,9 @@ func (c *Cluster) admit(info *kindInfo, old, o object) []Problem {
 		}
 	case *corev1.Node:
 		validateNode(o, p)
+		if was, ok := old.(*corev1.Node); ok {
+			admitPodCIDRs(was, o, p)
+		}
 	case *discoveryv1.EndpointSlice:
 		was, _ := old.(*discoveryv1.EndpointSlice)
 		admitSlice(was, o, p)
@@ -257,6 +260,18 @@ func validateNode(n *corev1.Node, p *problems) {
 		if a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP {
 			parseIP(p, fmt.Sprintf("status.addresses[%d].address", i), a.Address)
 		}
+	}
+}
+
+// admitPodCIDRs refuses other Pod networks for a Node that has some, with what the API server says.
+func admitPodCIDRs(old, n *corev1.Node, p *problems) {
+	if len(n.Spec.PodCIDRs) == 0 && n.Spec.PodCIDR == "" {
+		// An update without them keeps them, as a kubelet's does.
+		n.Spec.PodCIDR, n.Spec.PodCIDRs = old.Spec.PodCIDR, slices.Clone(old.Spec.PodCIDRs)
+		return
+	}
+	if old.Spec.PodCIDR != "" && old.Spec.PodCIDR != n.Spec.PodCIDR || len(old.Spec.PodCIDRs) > 0 && !slices.Equal(old.Spec.PodCIDRs, n.Spec.PodCIDRs) {
+		p.textf("spec.podCIDR", "Forbidden: node updates may not change podCIDR except from \"\" to valid: found %v, it is %v", n.Spec.PodCIDRs, old.Spec.PodCIDRs)
 	}
 }
 
