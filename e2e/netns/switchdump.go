@@ -12,6 +12,7 @@ import (
 	"towtank/agent/pipeline"
 	"towtank/datapath"
 	"towtank/datapath/openflow"
+	"towtank/scenarios/check"
 )
 
 // switchDump is what Open vSwitch has on a bridge, read on a connection of our own.
@@ -165,26 +166,12 @@ func (d *switchDump) dangling(objs []datapath.Object) (out []string) {
 			}
 		}
 		for _, a := range actions {
-			if n, ok := portIn(a); ok && !port(n) {
+			if n, ok := check.PortOf(a); ok && !port(n) {
 				out = append(out, fmt.Sprintf("port %d: %s", n, text(o)))
 			}
 		}
 	}
 	return out
-}
-
-// portIn returns the port that an action names: of output, or of a load of the register that says where a packet
-// goes.
-func portIn(a openflow.Action) (uint32, bool) {
-	switch t := a.(type) {
-	case openflow.OutputAction:
-		return t.Port, true
-	case openflow.SetFieldAction:
-		if t.Field == openflow.Reg(1) && t.Mask == openflow.Ones(32) {
-			return uint32(t.Value.Lo), true
-		}
-	}
-	return 0, false
 }
 
 func text(o datapath.Object) string { return string(o.Key().Kind) + " " + o.String() }

@@ -145,7 +145,7 @@ func dangling(n *sim.Node, have []item) []string {
 			}
 		}
 		for _, a := range actions {
-			if port, ok := portOf(a); ok && !portThere(ports, port) {
+			if port, ok := PortOf(a); ok && !portThere(ports, port) {
 				out = append(out, fmt.Sprintf("port %d: %s", port, text(o)))
 			}
 		}
@@ -156,9 +156,9 @@ func dangling(n *sim.Node, have []item) []string {
 // portThere reports whether a port has a number; reserved ports always have one.
 func portThere(ports map[uint32]bool, n uint32) bool { return n >= openflow.PortMax || ports[n] }
 
-// portOf returns the port that an action names: of output, or of a load of the register that says where
+// PortOf returns the port that an action names: of output, or of a load of the register that says where
 // a packet goes.
-func portOf(a openflow.Action) (uint32, bool) {
+func PortOf(a openflow.Action) (uint32, bool) {
 	switch t := a.(type) {
 	case openflow.OutputAction:
 		return t.Port, true
