@@ -179,7 +179,11 @@ func (w *World) ClearFaults(n *Node) {
 // UnusedFaults returns the faults of all nodes that hit less than they were to hit.
 func (w *World) UnusedFaults() []string {
 	out := slices.Clone(w.unused)
-	for _, n := range w.nodeOrder {
+	nodes := w.nodeOrder
+	if w.control != nil {
+		nodes = append(slices.Clip(nodes), w.control)
+	}
+	for _, n := range nodes {
 		for _, f := range n.faults.Unused() {
 			out = append(out, n.name+" "+f)
 		}

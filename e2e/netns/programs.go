@@ -31,6 +31,12 @@ func ourPrograms() (*programs, error) {
 	return built.p, built.err
 }
 
+// Programs returns an error if our programs are not there and cannot be built: Run needs them.
+func Programs() error {
+	_, err := ourPrograms()
+	return err
+}
+
 // programsAt names the directory of our programs for what is not installed beside them, such as tests.
 const programsAt = "TOWTANK_PROGRAMS"
 

@@ -130,6 +130,7 @@ const variationsPer = 3
 type source struct {
 	mu       sync.Mutex
 	seed, to uint64
+	ended    bool
 	waiting  []uint64
 }
 
@@ -141,11 +142,13 @@ func (s *source) take() (uint64, bool) {
 		s.waiting = s.waiting[:n-1]
 		return seed, true
 	}
-	if s.to != 0 && s.seed > s.to {
+	if s.ended || s.to != 0 && s.seed > s.to {
 		return 0, false
 	}
+	seed := s.seed
 	s.seed++
-	return s.seed - 1, true
+	s.ended = s.seed == 0 // the last seed there is
+	return seed, true
 }
 
 // vary adds the next variations of a seed.

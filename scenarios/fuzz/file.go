@@ -2,6 +2,7 @@ package fuzz
 
 import (
 	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -41,15 +42,19 @@ func stepAt(f *lang.File, line int) string {
 	return "the end of the file"
 }
 
-var seedComment = regexp.MustCompile(`^# seed=(\d+)$`)
+var seedComment = regexp.MustCompile(`^# seed=(\S*)$`)
 
-// SeedOf returns the seed that a file says it fails with; false if it says none.
-func SeedOf(f *lang.File) (uint64, bool) {
+// SeedOf returns the seed that a file says it fails with; false if it says none. What is no seed is an error that names
+// file and line.
+func SeedOf(f *lang.File) (seed uint64, ok bool, err error) {
 	for i := range f.Lines {
 		if m := seedComment.FindStringSubmatch(f.Lines[i].Comment); m != nil {
 			seed, err := strconv.ParseUint(m[1], 10, 64)
-			return seed, err == nil
+			if err != nil {
+				return 0, false, fmt.Errorf("%s:%d: seed: found %q, allowed: 0 to %d", f.Name, f.Lines[i].Number, m[1], uint64(math.MaxUint64))
+			}
+			return seed, true, nil
 		}
 	}
-	return 0, false
+	return 0, false, nil
 }

@@ -151,7 +151,7 @@ probe default/a -> default/b expect reject
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	if seed, ok := fuzz.SeedOf(back); !ok || seed != s.Seed {
+	if seed, ok, err := fuzz.SeedOf(back); err != nil || !ok || seed != s.Seed {
 		t.Errorf("the file says seed %d:\n%s", seed, text)
 	}
 	if run := fuzz.Do(back, fuzz.RunOptions{Seed: s.Seed}); len(run.Findings) == 0 {

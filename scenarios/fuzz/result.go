@@ -87,6 +87,9 @@ func (s *Summary) Merge(name string, r io.Reader) error {
 		if err := json.Unmarshal(in.Bytes(), &seed); err != nil {
 			return fmt.Errorf("%s:%d: want a JSON object, one a line: %w", name, n, err)
 		}
+		if seed.Kind == "" {
+			return fmt.Errorf("%s:%d: kind: found none, allowed: what towtank fuzz --json writes", name, n)
+		}
 		if seed.Kind != "seed" {
 			continue // of a later version
 		}

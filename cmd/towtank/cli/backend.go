@@ -24,7 +24,15 @@ type backend struct {
 var backends = map[string]backend{
 	"sim":      {run: scenarios.Run},
 	"ovsdummy": {run: ovsdummy.Run, unable: vswitchd.Available},
-	"netns":    {run: netns.Run, unable: netns.Available},
+	"netns":    {run: netns.Run, unable: netnsUnable},
+}
+
+// netnsUnable says why scenarios cannot run in network namespaces here: the tools or our own programs are missing.
+func netnsUnable() error {
+	if err := netns.Available(); err != nil {
+		return err
+	}
+	return netns.Programs()
 }
 
 // backendNamed returns a backend that can run here.

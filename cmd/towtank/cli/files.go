@@ -86,12 +86,20 @@ func (t *terminal) parse(path string) (*lang.File, error) {
 	if err != nil {
 		return nil, &status{exitWrong, err}
 	}
+	// Without nodes there is nothing that could run, and nothing that could fail: most likely a file that was not
+	// written to its end, or an empty pipe.
+	if !slices.ContainsFunc(f.Lines, func(l lang.Line) bool { _, ok := l.Step.(lang.Nodes); return ok }) {
+		return nil, wrongf("%s: no nodes: found %d lines without the command nodes NAME…", name, strings.Count(string(data), "\n"))
+	}
 	return f, nil
 }
 
 // withLast returns the file with the lines up to a number (0: all), and then one more command. The
 // error names the command.
 func withLast(f *lang.File, upTo int, command string) (*lang.File, error) {
+	if upTo < 0 {
+		return nil, wrongf("--line: found %d, allowed: 1 and more", upTo)
+	}
 	step, err := lang.ParseStep(command)
 	if err != nil {
 		return nil, wrongf("%s", strings.TrimPrefix(err.Error(), "step:1: "))

@@ -57,7 +57,12 @@ Exit status: 0 nothing was found; 1 something was, or a signal ended it early; 2
   towtank fuzz --for 10m --profile egress --out failing/ --shrink
   towtank fuzz --seeds 5001..6000 --json results.jsonl && towtank fuzz merge results*.jsonl`,
 		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return t.fuzz(&o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("for") && o.period <= 0 {
+				return wrongf("--for: found %s, allowed: more than 0", o.period)
+			}
+			return t.fuzz(&o)
+		},
 	}
 	f := c.Flags()
 	f.StringVar(&o.seeds, "seeds", "", "the seeds `A..B` (default 1..200, or from 1 on with --for)")
@@ -106,11 +111,11 @@ func (o *fuzzOptions) campaign() (*fuzz.Campaign, error) {
 	if o.jobs < 1 {
 		return nil, wrongf("--jobs: found %d, allowed: 1 and more", o.jobs)
 	}
-	if o.period < 0 {
-		return nil, wrongf("--for: found %s, allowed: more than 0", o.period)
-	}
 	if o.shrink && o.out == "" {
 		return nil, wrongf("--shrink: say with --out where the scenarios are to be written")
+	}
+	if info, err := os.Stat(o.out); o.out != "" && err == nil && !info.IsDir() {
+		return nil, wrongf("--out: found the file %s, allowed: a directory, or a name that is free", o.out)
 	}
 	c := &fuzz.Campaign{Config: o.cfg, From: 1, For: o.period, Jobs: o.jobs, Coverage: true, Steer: o.steer}
 	var err error

@@ -47,6 +47,9 @@ Exit status: 0 all held; 1 something did not; 2 the file or the call is wrong.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.seedSet = cmd.Flags().Changed("seed")
+			if err := onlyDrawn(cmd, args); err != nil {
+				return err
+			}
 			return t.replay(&o, args)
 		},
 	}
@@ -59,6 +62,16 @@ Exit status: 0 all held; 1 something did not; 2 the file or the call is wrong.`,
 	f.BoolVar(&o.print, "print", false, "print the scenario, don't run it")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "show every step, not only what failed")
 	return c
+}
+
+// onlyDrawn refuses the options of what a seed draws, if a file is given.
+func onlyDrawn(cmd *cobra.Command, args []string) error {
+	for _, name := range []string{"steps", "nodes", "profile"} {
+		if len(args) > 0 && cmd.Flags().Changed(name) {
+			return wrongf("--%s: is for the scenario that --seed draws, found the file %s", name, args[0])
+		}
+	}
+	return nil
 }
 
 // scenario returns the scenario that is meant, the seed to run it with, and the seed that drew it (0: it is
@@ -80,7 +93,11 @@ func (t *terminal) scenario(o *replayOptions, args []string) (f *lang.File, seed
 		return nil, 0, 0, err
 	}
 	seed = o.seed
-	if own, ok := fuzz.SeedOf(f); ok && !o.seedSet {
+	own, ok, err := fuzz.SeedOf(f)
+	switch {
+	case err != nil && !o.seedSet:
+		return nil, 0, 0, wrongf("%w", err)
+	case ok && !o.seedSet:
 		seed = own
 	}
 	return f, seed, 0, nil
@@ -143,7 +160,7 @@ func (t *terminal) replayLook(o *replayOptions, f *lang.File, seed uint64) error
 		}
 		step, err := lang.ParseStep(command)
 		if err != nil {
-			return wrongf("--%w", err)
+			return wrongf("--%s", strings.TrimPrefix(err.Error(), "step:1: "))
 		}
 		looks++
 		f.Lines = append(f.Lines, lang.Line{Number: len(f.Lines) + 1, Step: step})
@@ -220,6 +237,12 @@ Exit status: 0 it was shrunk; 1 nothing fails; 2 the file or the call is wrong.`
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.seedSet = cmd.Flags().Changed("seed")
+			if err := onlyDrawn(cmd, args); err != nil {
+				return err
+			}
+			if within <= 0 {
+				return wrongf("--within: found %s, allowed: more than 0", within)
+			}
 			f, seed, drawn, err := t.scenario(&o, args)
 			if err != nil {
 				return err

@@ -82,12 +82,18 @@ func (t *terminal) run(o *runOptions, args []string) error {
 	if err != nil {
 		return err
 	}
+	if o.jobs < 1 {
+		return wrongf("--jobs: found %d, allowed: 1 and more", o.jobs)
+	}
 	paths, err := findFiles(args)
 	if err != nil {
 		return err
 	}
 	if o.events != "" && len(paths) != 1 {
 		return wrongf("--events: want one scenario file, found %d", len(paths))
+	}
+	if o.events != "" && sameFile(o.events, paths[0]) {
+		return wrongf("--events: %s is the scenario itself, and would be overwritten", o.events)
 	}
 	outcomes := make([]*outcome, len(paths))
 	for i := range outcomes {
@@ -125,6 +131,13 @@ func (t *terminal) run(o *runOptions, args []string) error {
 	}
 	wg.Wait()
 	return t.summary(o, outcomes, time.Since(started))
+}
+
+// sameFile reports whether two names are those of one file.
+func sameFile(a, b string) bool {
+	x, err1 := os.Stat(a)
+	y, err2 := os.Stat(b)
+	return err1 == nil && err2 == nil && os.SameFile(x, y)
 }
 
 // maxFailures is how many failures of a file are shown in full without -v.
