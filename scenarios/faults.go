@@ -20,7 +20,14 @@ func (r *Runner) faults(st lang.Step) error {
 	case lang.NodeDown:
 		return r.each(t.Node, func(n Node) error { return w.NodeDown(n, t.Silent) })
 	case lang.NodeUp:
-		return r.each(t.Node, func(n Node) error { return w.NodeUp(n, t.IPs) })
+		return r.each(t.Node, func(n Node) error {
+			for _, ip := range t.IPs {
+				if who := r.machineAt(ip, n.Name()); who != "" {
+					return callErrorf("ip: found %s, which is that of %s", ip, who)
+				}
+			}
+			return w.NodeUp(n, t.IPs)
+		})
 	case lang.Partition:
 		var groups [][]string
 		for _, g := range t.Groups {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +31,11 @@ func (r *Runner) topology(st lang.Step) error {
 		c := sim.ExternalConfig{Name: t.Name, Addrs: t.IPs, Net: t.Net}
 		for _, p := range t.Serve {
 			c.Serve = append(c.Serve, sim.Port{Proto: protoNumber(p.Proto), Port: p.Port})
+		}
+		for _, ip := range t.IPs {
+			if who := r.machineAt(ip, ""); who != "" {
+				return callErrorf("ip: found %s, which is that of %s", ip, who)
+			}
 		}
 		if !t.Next.IsZero() {
 			n, err := r.node(t.Next)
@@ -222,6 +228,9 @@ func (r *Runner) pods(st lang.Step, s *Step) error {
 		for _, p := range t.Serve {
 			c.Ports = append(c.Ports, kube.PodPort{Port: p.Port, Protocol: corev1.Protocol(strings.ToUpper(p.Proto))})
 		}
+		if err := r.podAddresses(t, n); err != nil {
+			return err
+		}
 		w.PreparePod(t.Namespace+"/"+t.Name, sim.PodOptions{IPs: t.IPs, NotReady: t.NotReady, NoAdd: t.NoAdd})
 		if err := w.Objects().CreatePod(c); err != nil {
 			return errRefused{err}
@@ -249,6 +258,57 @@ func (r *Runner) pods(st lang.Step, s *Step) error {
 			}
 			return nil
 		})
+	}
+	return nil
+}
+
+// machineAt names the node (but one) or external host that an address is given to, "" if there is none.
+func (r *Runner) machineAt(ip netip.Addr, but string) string {
+	for _, n := range r.tank.Nodes() {
+		if n.Name() != but && n.Transport(ip.Is6()) == ip {
+			return "node " + n.Name()
+		}
+	}
+	for _, x := range r.tank.Externals() {
+		if x.Addr(ip.Is6()) == ip {
+			return "an external host"
+		}
+	}
+	return ""
+}
+
+// podAddresses refuses the addresses asked for a Pod that its node cannot give.
+func (r *Runner) podAddresses(t lang.Pod, n Node) error {
+	if len(t.IPs) == 0 {
+		return nil
+	}
+	if t.HostNetwork {
+		return callErrorf("ip: found %s, but a Pod with hostNetwork=true has the addresses of its node", t.IPs[0])
+	}
+	o, err := r.tank.Objects().Get(kube.KindNode, "", n.Name())
+	if err != nil {
+		return nil //nolint:nilerr // the Node is gone: there is nothing to compare with
+	}
+	var cidrs []netip.Prefix
+	for _, text := range o.(*corev1.Node).Spec.PodCIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			cidrs = append(cidrs, p)
+		}
+	}
+	for _, ip := range t.IPs {
+		if !slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return p.Contains(ip) && p.Addr() != ip }) {
+			return callErrorf("ip: found %s, allowed: an address of %s's Pod networks %v", ip, n.Name(), cidrs)
+		}
+		if n.Gateway(ip.Is6()) == ip {
+			return callErrorf("ip: found %s, which is the gateway of %s", ip, n.Name())
+		}
+		for _, o := range r.tank.Objects().List(kube.KindPod) {
+			p := o.(*corev1.Pod)
+			key := p.Namespace + "/" + p.Name
+			if s, err := r.tank.PodSource(key); err == nil && key != t.Namespace+"/"+t.Name && s.Addr(ip.Is6()) == ip {
+				return callErrorf("ip: found %s, which Pod %s has", ip, key)
+			}
+		}
 	}
 	return nil
 }

@@ -159,6 +159,39 @@ status:
 nodes n1 n2
 patch node n2 {"spec":{"podCIDR":"10.10.9.0/24","podCIDRs":["10.10.9.0/24"]}}
 `, `spec.podCIDR: Forbidden: node updates may not change podCIDR except from "" to valid`},
+		{"the trace is that of a connection that fared like the one that failed", `
+nodes n1 n2
+pod default/c node=n1
+pod default/a node=n1 app=web
+pod default/b node=n1 app=web serve=9999/tcp
+apply web.yaml
+settle
+probe default/c -> svc/default/web count=40 expect ok
+-- web.yaml --
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: default}
+spec: {ports: [{port: 80, targetPort: 8080}], selector: {app: web}}
+`, "refused with RST"},
+		{"faults of the controller that were not reached", "nodes n1 n2\nfail controller api-status count=50\nsettle\n", "controller api-status skip=0 count=50"},
+		{"an external's name is a way", `
+nodes n1
+external ext
+probe ext -> node/n1 expect ok via=ext
+`, "PASS"},
+		{"an external with a node's address", "nodes n1\nexternal e ip=172.18.0.11\n", "x.scenario:2: external e ip=172.18.0.11: ip: found 172.18.0.11, which is that of node n1"},
+		{"an external with another's address", "nodes n1\nexternal e\nexternal f ip=172.18.0.101\n", "which is that of an external host"},
+		{"a node with another's address", "nodes n1 n2\nnode-down n2\nnode-up n2 ip=172.18.0.11\n", "found 172.18.0.11, which is that of node n1"},
+		{"a Pod with an address of another node", "nodes n1 n2\npod default/a node=n1 ip=10.10.2.9\n", "found 10.10.2.9, allowed: an address of n1's Pod networks [10.10.1.0/24]"},
+		{"a Pod with the gateway's address", "nodes n1 n2\npod default/a node=n1 ip=10.10.1.1\n", "which is the gateway of n1"},
+		{"a Pod with another's address", "nodes n1 n2\npod default/a node=n1\nsettle\npod default/b node=n1 ip=10.10.1.2\n", "which Pod default/a has"},
+		{"a Pod with an address of the other family", "nodes n1 n2\npod default/a node=n1 ip=fd00:10:1::7\n", "found fd00:10:1::7, allowed"},
+		{"a Pod on its node's network with an address", "nodes n1\npod default/a node=n1 hostNetwork=true ip=10.10.1.7\n", "has the addresses of its node"},
+		{"networks that overlap", "nodes n1\nnetwork a cidr=192.168.0.0/16 vlan=5\nnetwork b cidr=192.168.7.0/24 vlan=6\n", "x.scenario:3: network: cidr: found 192.168.7.0/24, which overlaps 192.168.0.0/16 of network a"},
+		{"networks on one VLAN", "nodes n1\nnetwork a cidr=192.168.1.0/24 vlan=5\nnetwork b cidr=192.168.7.0/24 vlan=5\n", "vlan: found 5, which is that of network a"},
+		{"a packet of two protocols", "nodes n1\npod default/a node=n1\ninject default/a nw_dst=10.10.1.9 udp_dst=8080 tcp_dst=8080\n", "found udp_dst=8080 and tcp_dst=8080"},
+		{"a packet of two sorts", "nodes n1\npod default/a node=n1\ninject default/a dl_type=0x88cc nw_dst=10.10.1.9\n", "found dl_type=0x88cc and nw_dst=10.10.1.9"},
+		{"a packet that is no IP", "nodes n1\npod default/a node=n1\ninject default/a dl_type=0x88cc tcp_dst=9\n", "dl_type 0x88cc is not IP"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

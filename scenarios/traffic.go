@@ -40,9 +40,9 @@ func (r *Runner) probe(st lang.Step, s *Step) error {
 		final := results[len(results)-1]
 		r.named[p.As] = &named{final.Backend, final.Port}
 	}
-	r.judge(s, p.Expect, results)
+	bad := r.judge(s, p.Expect, results)
 	if s.Outcome == Fail {
-		r.explain(s, last)
+		r.explain(s, last, results[bad])
 	}
 	return nil
 }
@@ -76,10 +76,34 @@ func (r *Runner) soft(s *Step, err error) error {
 	return nil
 }
 
-// explain traces the same flow once more, so that people see where it went.
-func (r *Runner) explain(s *Step, f Flow) {
-	f.SPort = 0
-	_, s.Trace = r.trace(f)
+// alike is how many connections explain makes at most to find one that fares like the one that failed.
+const alike = 16
+
+// explain traces a flow once more, so that people see where it went: a new connection that fares like the one that
+// failed, or else that one's packet again, with a word about what became of it this time.
+func (r *Runner) explain(s *Step, f Flow, failed sim.Result) {
+	want := gotOf([]sim.Result{failed})
+	for range alike {
+		f.SPort = 0
+		var got Got
+		if got, s.Trace = r.trace(f); fared(got) == fared(want) {
+			return
+		}
+	}
+	if failed.SPort == 0 {
+		s.Text2 += "\nthe way of a later connection, which fared otherwise:"
+		return
+	}
+	f.SPort = failed.SPort
+	got, lines := r.trace(f)
+	s.Trace = lines
+	s.Text2 += "\nthe same packet again: got " + fared(got)
+}
+
+// fared says what became of a connection.
+func fared(g Got) string {
+	g.Note, g.Sent, g.Lost = "", 0, 0
+	return g.String()
 }
 
 // trace makes a connection with a trace on, and returns what became of it.
@@ -125,11 +149,13 @@ func gotOf(results []sim.Result) Got {
 	return g
 }
 
-// judge compares results with an expectation, all of them.
-func (r *Runner) judge(s *Step, e *lang.Expect, results []sim.Result) {
+// judge compares results with an expectation, all of them, and returns which one is not as expected; the last, if it is
+// none in particular.
+func (r *Runner) judge(s *Step, e *lang.Expect, results []sim.Result) int {
 	s.Got = gotOf(results)
+	last := len(results) - 1
 	if e == nil {
-		return
+		return last
 	}
 	s.Want = map[string]string{"expect": strings.TrimPrefix(lang.ExpectText(e), "expect ")}
 	for i, res := range results {
@@ -139,36 +165,38 @@ func (r *Runner) judge(s *Step, e *lang.Expect, results []sim.Result) {
 				why = fmt.Sprintf("connection %d of %d: %s", i+1, len(results), why)
 			}
 			s.fail("%s", why)
-			return
+			return i
 		}
 	}
 	if e.Sticky {
-		for _, res := range results {
+		for i, res := range results {
 			if res.Backend != results[0].Backend || res.Port != results[0].Port {
 				s.fail("not sticky: %s:%d and %s:%d answered", results[0].Backend, results[0].Port, res.Backend, res.Port)
-				return
+				return i
 			}
 		}
 	}
 	if len(e.Backends) > 0 {
-		r.compareSet(s, e.Backends, results)
+		return r.compareSet(s, e.Backends, results)
 	}
+	return last
 }
 
-// compareSet compares the set of all who answered.
-func (r *Runner) compareSet(s *Step, want []lang.Endpoint, results []sim.Result) {
-	for _, res := range results {
+// compareSet compares the set of all who answered, and returns who should not have; the last, if it is none.
+func (r *Runner) compareSet(s *Step, want []lang.Endpoint, results []sim.Result) int {
+	for i, res := range results {
 		if !slices.ContainsFunc(want, func(w lang.Endpoint) bool { return r.isBackend(w, res) }) {
 			s.fail("%s:%d answered, which is not in the set", res.Backend, res.Port)
-			return
+			return i
 		}
 	}
 	for _, w := range want {
 		if !slices.ContainsFunc(results, func(res sim.Result) bool { return r.isBackend(w, res) }) {
 			s.fail("%s never answered in %d connections", w, len(results))
-			return
+			break
 		}
 	}
+	return len(results) - 1
 }
 
 // compare returns why a result is not what is expected, "" if it is.
@@ -303,7 +331,7 @@ func (r *Runner) connection(st lang.Step, s *Step) error {
 		}
 		r.judge(s, e, []sim.Result{res})
 		if s.Outcome == Fail {
-			r.explain(s, f)
+			r.explain(s, f, res)
 		}
 	case lang.Close:
 		if conn := r.conns[c.Name]; conn != nil {

@@ -65,6 +65,7 @@ type Result struct {
 	Backend    string
 	Port       uint16 // of the receiver
 	Source, To netip.Addr
+	SPort      uint16 // of the client; 0: not known
 	Via        string // node (or host) that it left last on its way there
 	ReplyVia   string // the same of the answer
 	HTTP       int
@@ -319,6 +320,7 @@ func (c *Conn) exchange(p *packet.Packet) {
 	}
 	err := c.flow.From.NS.Send(p)
 	t.cur = prev
+	r.SPort = c.sport
 	c.judge(&r, fl, err)
 	c.last = r
 	t.w.log.Add(t.w.queue.Now(), "packet", c.flow.From.Name, fmt.Sprintf("%s %s:%d %s backend=%s source=%s", packet.ProtoName(c.flow.Proto), c.flow.To, c.flow.Port, r.Verdict, r.Backend, r.Source))

@@ -18,6 +18,7 @@ type checker struct {
 	nodes     map[string]bool
 	externals map[string]bool
 	networks  map[string]bool
+	nets      []Network
 	options   map[string]bool
 	// names are the named probes, connections and streams: the command, and "" after it was closed.
 	names map[string]string
@@ -80,7 +81,7 @@ func (c *checker) wellFormed(lines []Line, depth int) {
 func (c *checker) walk(instances []Instance, backend string) {
 	c.commands, c.nodes = 0, nil
 	c.externals, c.networks, c.options = map[string]bool{}, map[string]bool{}, map[string]bool{}
-	c.names = map[string]string{}
+	c.names, c.nets = map[string]string{}, nil
 	for i := range instances {
 		in := &instances[i]
 		if !in.RunsOn(backend) && backend != "" {
@@ -154,6 +155,15 @@ func (v *nameVisitor) declare() {
 			v.failf("there is already a network %s", s.Name)
 		}
 		c.networks[s.Name] = true
+		for _, o := range c.nets {
+			switch {
+			case o.CIDR.Overlaps(s.CIDR):
+				v.failf("cidr: found %s, which overlaps %s of network %s", s.CIDR, o.CIDR, o.Name)
+			case o.VLAN == s.VLAN:
+				v.failf("vlan: found %d, which is that of network %s", s.VLAN, o.Name)
+			}
+		}
+		c.nets = append(c.nets, s)
 	}
 }
 

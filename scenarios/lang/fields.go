@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"regexp"
 	"strconv"
+	"strings"
 )
 
 // injectField is a field of a raw packet.
@@ -97,4 +98,69 @@ func checkTCPFlags(s string) error {
 		return fmt.Errorf("found %q, allowed: fin, syn, rst, psh, ack, joined by |%s", s, variableHint(s))
 	}
 	return nil
+}
+
+// layers say which field belongs to which sort of packet: the Ethernet type and the protocol above it, where the
+// field's name says them.
+var layers = []struct {
+	prefix string
+	eth    uint64
+	proto  uint64
+}{
+	{"arp_", 0x0806, 0},
+	{"nw_src", 0x0800, 0},
+	{"nw_dst", 0x0800, 0},
+	{"ipv6_", 0x86dd, 0},
+	{"nd_", 0x86dd, 58},
+	{"icmpv6_", 0x86dd, 58},
+	{"icmp_", 0x0800, 1},
+	{"tcp_", 0, 6},
+	{"udp_", 0, 17},
+	{"sctp_", 0, 132},
+	{"tp_", 0, 0},
+}
+
+// contradiction says which two fields cannot be in one packet, "" if all can.
+func contradiction(fields []KeyValue) string {
+	var eth, proto uint64
+	var ethBy, protoBy string
+	ip := "" // a field that only an IP packet has
+	for _, f := range fields {
+		e, p := uint64(0), uint64(0)
+		switch f.Key {
+		case "dl_type":
+			e, _ = strconv.ParseUint(f.Value, 0, 32)
+		case "nw_proto":
+			p, _ = strconv.ParseUint(f.Value, 0, 32)
+			ip = f.Key
+		case "nw_ttl", "nw_tos":
+			ip = f.Key
+		default:
+			for _, l := range layers {
+				if strings.HasPrefix(f.Key, l.prefix) {
+					e, p = l.eth, l.proto
+					if e != 0x0806 {
+						ip = f.Key
+					}
+				}
+			}
+		}
+		text := f.Key + "=" + f.Value
+		if e != 0 {
+			if eth != 0 && eth != e {
+				return fmt.Sprintf("found %s and %s, allowed: fields of one sort of packet (dl_type 0x%04x or 0x%04x)", ethBy, text, eth, e)
+			}
+			eth, ethBy = e, text
+		}
+		if p != 0 {
+			if proto != 0 && proto != p {
+				return fmt.Sprintf("found %s and %s, allowed: fields of one protocol (%d or %d)", protoBy, text, proto, p)
+			}
+			proto, protoBy = p, text
+		}
+	}
+	if ip != "" && eth != 0 && eth != 0x0800 && eth != 0x86dd {
+		return fmt.Sprintf("found %s and %s, allowed: fields of one sort of packet (dl_type 0x%04x is not IP)", ethBy, ip, eth)
+	}
+	return ""
 }

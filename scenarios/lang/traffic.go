@@ -335,6 +335,9 @@ func parseInject(a *args) Step {
 	}
 	a.options(opts)
 	a.require(len(s.Fields) > 0, "FIELD=VALUE")
+	if why := contradiction(s.Fields); why != "" {
+		a.failf("%s", why)
+	}
 	s.Expect = a.expect(injectVerdicts, injectExpects)
 	return s
 }
