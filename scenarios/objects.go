@@ -340,6 +340,11 @@ func (r *Runner) cniCall(st lang.Step, s *Step) error {
 	case "status":
 		w.CNIStatus(n, done)
 	default:
+		if o, err := w.Objects().Get(kube.KindPod, t.Pod.Namespace, t.Pod.Name); err == nil && t.Op == "add" {
+			if on := o.(*corev1.Pod).Spec.NodeName; on != "" && on != n.Name() {
+				return callErrorf("node: found %s, but Pod %s/%s is bound to %s", n.Name(), t.Pod.Namespace, t.Pod.Name, on)
+			}
+		}
 		verb := edge.CNIVerb(strings.ToUpper(t.Op))
 		if err := w.CNI(n, verb, t.ID, t.Pod.Namespace+"/"+t.Pod.Name, t.IfName, done); err != nil {
 			return asCall(err)

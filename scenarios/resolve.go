@@ -366,6 +366,11 @@ func (r *Runner) servicePort(to lang.Target) (uint16, string, error) {
 		}
 		return number(match[0]), proto(match[0]), nil
 	case to.PortName != "":
+		for i := range svc.Spec.Ports {
+			if p := &svc.Spec.Ports[i]; p.Name == to.PortName {
+				return 0, "", callErrorf("Service %s/%s: found %s/%s, but port %q is %s/%d", svc.Namespace, svc.Name, to.PortName, to.Proto, p.Name, proto(p), p.Port)
+			}
+		}
 		return 0, "", callErrorf("Service %s/%s has no port named %q", svc.Namespace, svc.Name, to.PortName)
 	case to.Port != 0:
 		// A port that the Service does not have, or has for several protocols: as it is written.

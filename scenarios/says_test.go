@@ -192,6 +192,18 @@ probe ext -> node/n1 expect ok via=ext
 		{"a packet of two protocols", "nodes n1\npod default/a node=n1\ninject default/a nw_dst=10.10.1.9 udp_dst=8080 tcp_dst=8080\n", "found udp_dst=8080 and tcp_dst=8080"},
 		{"a packet of two sorts", "nodes n1\npod default/a node=n1\ninject default/a dl_type=0x88cc nw_dst=10.10.1.9\n", "found dl_type=0x88cc and nw_dst=10.10.1.9"},
 		{"a packet that is no IP", "nodes n1\npod default/a node=n1\ninject default/a dl_type=0x88cc tcp_dst=9\n", "dl_type 0x88cc is not IP"},
+		{"a sandbox on another node than its Pod", "nodes n1 n2\npod default/a node=n1 add=no\ncni add k default/a node=n2\n", "node: found n2, but Pod default/a is bound to n1"},
+		{"a named port of another protocol", `
+nodes n1
+pod default/a node=n1
+apply web.yaml
+probe default/a -> svc/default/web:u/tcp
+-- web.yaml --
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: default}
+spec: {ports: [{name: u, port: 53, protocol: UDP}], selector: {app: web}}
+`, `found u/tcp, but port "u" is udp/53`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
