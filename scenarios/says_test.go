@@ -184,7 +184,6 @@ probe ext -> node/n1 expect ok via=ext
 		{"a node with another's address", "nodes n1 n2\nnode-down n2\nnode-up n2 ip=172.18.0.11\n", "found 172.18.0.11, which is that of node n1"},
 		{"a Pod with an address of another node", "nodes n1 n2\npod default/a node=n1 ip=10.10.2.9\n", "found 10.10.2.9, allowed: an address of n1's Pod networks [10.10.1.0/24]"},
 		{"a Pod with the gateway's address", "nodes n1 n2\npod default/a node=n1 ip=10.10.1.1\n", "which is the gateway of n1"},
-		{"a Pod with another's address", "nodes n1 n2\npod default/a node=n1\nsettle\npod default/b node=n1 ip=10.10.1.2\n", "which Pod default/a has"},
 		{"a Pod with an address of the other family", "nodes n1 n2\npod default/a node=n1 ip=fd00:10:1::7\n", "found fd00:10:1::7, allowed"},
 		{"a Pod on its node's network with an address", "nodes n1\npod default/a node=n1 hostNetwork=true ip=10.10.1.7\n", "has the addresses of its node"},
 		{"networks that overlap", "nodes n1\nnetwork a cidr=192.168.0.0/16 vlan=5\nnetwork b cidr=192.168.7.0/24 vlan=6\n", "x.scenario:3: network: cidr: found 192.168.7.0/24, which overlaps 192.168.0.0/16 of network a"},

@@ -105,11 +105,10 @@ func fullPath(info *kindInfo, o object, path string) ([]string, error) {
 	case hasStatus && jsonFields(status)[parts[0]] != nil:
 		return append([]string{"status"}, parts...), checkPath(info.kind, path, status, parts)
 	}
-	known := slices.Collect(maps.Keys(top))
+	known := slices.Sorted(maps.Keys(top))
 	if hasStatus {
-		known = slices.AppendSeq(known, maps.Keys(jsonFields(status)))
+		known = append(known, slices.Sorted(maps.Keys(jsonFields(status)))...)
 	}
-	slices.Sort(known)
 	return nil, fmt.Errorf("field %s: %s has no field %q%s", path, info.kind, parts[0], spelling.Hint(parts[0], known))
 }
 
