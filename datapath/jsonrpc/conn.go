@@ -10,14 +10,21 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
+
+	"towtank/datapath/stream"
 )
 
-// Conn is a connection. One goroutine reads; it calls the functions given to Go and New.
+// writeTimeout is how long the other side may read nothing of what it is sent before it is given up.
+const writeTimeout = 15 * time.Second
+
+// Conn is a connection. One goroutine reads and calls the functions given to Go and New, another one writes.
 type Conn struct {
 	c      net.Conn
+	out    *stream.Writer
 	notify func(method string, params json.RawMessage)
 
-	mu      sync.Mutex
+	mu      sync.Mutex // never held while anything is read or written
 	next    uint64
 	pending map[uint64]func(json.RawMessage, error)
 	err     error // why the connection ended
@@ -36,12 +43,13 @@ type message struct {
 // requests are answered.
 func New(c net.Conn, notify func(method string, params json.RawMessage)) *Conn {
 	conn := &Conn{c: c, notify: notify, pending: map[uint64]func(json.RawMessage, error){}, done: make(chan struct{})}
+	conn.out = stream.NewWriter(c, writeTimeout, nil, conn.end)
 	go conn.read()
 	return conn
 }
 
-// Go sends a request and returns; done is called once, with the result or with an error, from the reading
-// goroutine or, if the connection is down, at once.
+// Go queues a request and returns; done is called once, with the result from the reading goroutine, or with an
+// error from whichever goroutine ends the connection or, if it is down, at once.
 func (c *Conn) Go(method string, params any, done func(json.RawMessage, error)) {
 	p, err := json.Marshal(params)
 	if err != nil {
@@ -58,11 +66,8 @@ func (c *Conn) Go(method string, params any, done func(json.RawMessage, error)) 
 	c.next++
 	id := c.next
 	c.pending[id] = done
-	err = c.write(message{Method: method, Params: p, ID: json.RawMessage(fmt.Sprint(id))})
 	c.mu.Unlock()
-	if err != nil {
-		c.end(err)
-	}
+	c.write(message{Method: method, Params: p, ID: json.RawMessage(fmt.Sprint(id))})
 }
 
 // Call sends a request and waits for the result.
@@ -90,14 +95,14 @@ func (c *Conn) Err() error {
 	return c.err
 }
 
-// write sends one message; the caller holds the lock.
-func (c *Conn) write(m message) error {
+// write queues one message.
+func (c *Conn) write(m message) {
 	b, err := json.Marshal(m)
 	if err != nil {
-		return err
+		c.end(err)
+		return
 	}
-	_, err = c.c.Write(b)
-	return err
+	_ = c.out.Send(func(q []byte) ([]byte, error) { return append(q, b...), nil }) // an error: it ended, and told so
 }
 
 func (c *Conn) read() {
@@ -118,12 +123,7 @@ func (c *Conn) read() {
 func (c *Conn) handle(m message) {
 	switch {
 	case m.Method == "echo":
-		c.mu.Lock()
-		err := c.write(message{Result: m.Params, Error: json.RawMessage("null"), ID: m.ID})
-		c.mu.Unlock()
-		if err != nil {
-			c.end(err)
-		}
+		c.write(message{Result: m.Params, Error: json.RawMessage("null"), ID: m.ID})
 	case m.Method != "":
 		if c.notify != nil {
 			c.notify(m.Method, m.Params)
@@ -159,6 +159,7 @@ func (c *Conn) end(err error) {
 	c.pending = map[uint64]func(json.RawMessage, error){}
 	c.mu.Unlock()
 	c.c.Close()
+	c.out.Stop()
 	for _, done := range pending {
 		done(nil, c.err)
 	}

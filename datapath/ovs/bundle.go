@@ -70,7 +70,7 @@ func (ch *channel) applyBundle(ops []datapath.Op, done func([]datapath.OpResult)
 	}
 	buf = openflow.AppendBundleControl(buf, b.stepXID(1), b.id, openflow.BundleClose)
 	b.waitForAll()
-	_ = ch.send(func([]byte) ([]byte, error) { return buf, nil })
+	_ = ch.send(func(b []byte) ([]byte, error) { return append(b, buf...), nil })
 }
 
 // bundle is a bundle under way. Its functions are called one after the other.

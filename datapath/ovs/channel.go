@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"towtank/datapath/openflow"
+	"towtank/datapath/stream"
 )
 
 // Limits of the OpenFlow connection.
@@ -18,23 +19,25 @@ const (
 	echoEvery        = 5 * time.Second
 	echoTimeout      = 15 * time.Second // a switch that says nothing for so long is given up
 	readBuffer       = 256 << 10
+	packetOutQueue   = 1 << 20 // bytes that wait for the switch; behind more, packet-outs are dropped
 )
 
-// channel is one OpenFlow connection. Its goroutine reads all the time, so that a switch that answers while
-// it is being written to never waits for us. Writers hold mu.
+// channel is one OpenFlow connection. One goroutine reads all the time and another one writes. Open vSwitch
+// reads nothing while about a hundred of its answers wait for us, so whoever reads may not wait until it has
+// read what we write.
 type channel struct {
 	c         net.Conn
+	out       *stream.Writer
 	unsolicit func(openflow.Message) // packet-ins and port status, from the reading goroutine
 	calls     sync.Mutex             // held while a function that waited is called: never two at a time
+	done      chan struct{}
 
-	mu      sync.Mutex
+	mu      sync.Mutex // never held while anything is read or written
 	xid     uint32
 	waiting map[uint32]func(openflow.Message, error) // an answer may come in parts
 	err     error
 	drained bool // nobody waits any more, and nobody may
 	heard   time.Time
-	done    chan struct{}
-	buf     []byte
 }
 
 // errLost is the error of everything that was not answered when the connection ended.
@@ -52,6 +55,7 @@ func dialOpenFlow(network, address string, unsolicited func(openflow.Message)) (
 		c.Close()
 		return nil, fmt.Errorf("openflow: %s: %w", address, err)
 	}
+	ch.out = stream.NewWriter(c, echoTimeout, ch.progress, ch.close)
 	go ch.read(r)
 	go ch.keepAlive()
 	return ch, nil
@@ -206,34 +210,38 @@ func (ch *channel) forget(xid uint32) {
 	ch.mu.Unlock()
 }
 
-// send writes what f appends. An error of f writes nothing and is returned; one of the connection ends it.
+// send queues what f appends, behind what was sent before, and returns at once. An error of f queues nothing and
+// is returned. When the connection ends, those who wait for an answer are told; send itself tells only that it
+// has ended already.
 func (ch *channel) send(f func([]byte) ([]byte, error)) error {
 	ch.mu.Lock()
-	if ch.err != nil {
-		defer ch.mu.Unlock()
-		return ch.err
-	}
-	b, err := f(ch.buf[:0])
-	ch.buf = b[:0]
-	if err != nil {
-		ch.mu.Unlock()
-		return err
-	}
-	_, err = ch.c.Write(b)
+	err := ch.err
 	ch.mu.Unlock()
 	if err != nil {
-		ch.close(err)
+		return err
 	}
-	return err
+	return ch.out.Send(f)
+}
+
+// progress is called when the switch has taken a part of something long: it lives, though the echo request
+// behind that has not reached it.
+func (ch *channel) progress() {
+	ch.mu.Lock()
+	ch.heard = time.Now()
+	ch.mu.Unlock()
 }
 
 // close ends the connection; the reading goroutine tells those who wait.
 func (ch *channel) close(err error) {
 	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	if ch.err == nil {
+	first := ch.err == nil
+	if first {
 		ch.err = fmt.Errorf("%w: %w", errLost, err)
+	}
+	ch.mu.Unlock()
+	if first {
 		ch.c.Close()
+		ch.out.Stop()
 	}
 }
 

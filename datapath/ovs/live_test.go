@@ -1,6 +1,7 @@
 package ovs_test
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"slices"
@@ -339,4 +340,38 @@ func TestRestart(t *testing.T) {
 		t.Errorf("event %+v", e)
 	}
 	l.done(datapath.StageBundle, put(flow(t, "cookie=0x100000000000001,table=0,actions=drop"))...)
+}
+
+// Open vSwitch answers each message that it refuses, and reads nothing while about a hundred answers wait for us:
+// whoever reads the answers may not wait for the rest of the bundle to be written.
+func TestManyRefusedMessagesOfOneBundle(t *testing.T) {
+	l := start(t)
+	if _, err := l.server.Call("dpif/set-dp-features", "br-int", "ct_state_nat", "false"); err != nil {
+		t.Fatal(err)
+	}
+	var ops []datapath.Op
+	for i := range 3000 {
+		ops = append(ops, put(flow(t, fmt.Sprintf("cookie=0x100000000000001,table=3,priority=%d,ip,actions=ct(commit,zone=5,nat(dst=10.0.0.9))", i+1)))...)
+	}
+	var res []datapath.OpResult
+	returned := make(chan struct{})
+	go func() {
+		l.Apply(datapath.StageBundle, ops, func(r []datapath.OpResult) { res = r })
+		close(returned)
+	}()
+	select {
+	case <-returned:
+	case <-time.After(20 * time.Second):
+		t.Fatal("Apply did not return within 20 s")
+	}
+	l.until("results", func() bool { return res != nil })
+	for i, r := range res {
+		if r.Outcome != datapath.Refused {
+			t.Fatalf("op %d of %d: outcome %d: %v", i, len(res), r.Outcome, r.Err)
+		}
+	}
+	if len(l.events) != 0 {
+		t.Errorf("the connection was lost: %v", l.events)
+	}
+	l.done(datapath.StageBundle, put(flow(t, "cookie=0x100000000000001,table=3,priority=5,ip,actions=drop"))...)
 }

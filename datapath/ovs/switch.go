@@ -364,11 +364,15 @@ func (s *Switch) ResolveTunnel(peers []netip.Addr, done func(error)) {
 	}()
 }
 
-// PacketOut has the switch pass a frame through actions as if it came from inPort.
+// PacketOut has the switch pass a frame through actions as if it came from inPort. It is an error if much is
+// waiting already until the switch reads it.
 func (s *Switch) PacketOut(inPort uint32, actions []openflow.Action, frame []byte) error {
 	of, _, _, err := s.conns()
 	if err != nil {
 		return err
+	}
+	if n := of.out.Queued(); n > packetOutQueue {
+		return fmt.Errorf("packet-out: %d bytes wait until the switch reads them", n)
 	}
 	xid := of.newXIDs(1)
 	return of.send(func(b []byte) ([]byte, error) { return openflow.AppendPacketOut(b, xid, inPort, actions, frame) })
