@@ -27,6 +27,7 @@ type Conn struct {
 	mu      sync.Mutex // never held while anything is read or written
 	next    uint64
 	pending map[uint64]func(json.RawMessage, error)
+	heard   time.Time
 	err     error // why the connection ended
 	done    chan struct{}
 }
@@ -42,7 +43,7 @@ type message struct {
 // New speaks on an open connection. notify, if not nil, hears notifications of the other side. Echo
 // requests are answered.
 func New(c net.Conn, notify func(method string, params json.RawMessage)) *Conn {
-	conn := &Conn{c: c, notify: notify, pending: map[uint64]func(json.RawMessage, error){}, done: make(chan struct{})}
+	conn := &Conn{c: c, notify: notify, pending: map[uint64]func(json.RawMessage, error){}, done: make(chan struct{}), heard: time.Now()}
 	conn.out = stream.NewWriter(c, writeTimeout, nil, conn.end)
 	go conn.read()
 	return conn
@@ -82,6 +83,40 @@ func (c *Conn) Call(method string, params any) (json.RawMessage, error) {
 	return r.result, r.err
 }
 
+// CallWithin is Call with a limit. The connection is closed when that passes: what it would answer later is then
+// not known.
+func (c *Conn) CallWithin(limit time.Duration, method string, params any) (json.RawMessage, error) {
+	t := time.AfterFunc(limit, func() { c.end(fmt.Errorf("%s: no answer within %s", method, limit)) })
+	defer t.Stop()
+	return c.Call(method, params)
+}
+
+// KeepAlive asks the other side, after each silence of every, whether it is there, and ends the connection of one
+// that then says nothing until three times as long has passed. The other side must answer echo requests.
+func (c *Conn) KeepAlive(every time.Duration) {
+	go func() {
+		t := time.NewTicker(every)
+		defer t.Stop()
+		for {
+			select {
+			case <-c.done:
+				return
+			case <-t.C:
+			}
+			c.mu.Lock()
+			silent := time.Since(c.heard)
+			c.mu.Unlock()
+			if silent > 3*every {
+				c.end(fmt.Errorf("no answer for %s", silent.Round(time.Millisecond)))
+				return
+			}
+			if silent >= every {
+				c.Go("echo", []any{}, func(json.RawMessage, error) {})
+			}
+		}
+	}()
+}
+
 // Close ends the connection; requests without an answer get an error.
 func (c *Conn) Close() { c.end(net.ErrClosed) }
 
@@ -116,6 +151,9 @@ func (c *Conn) read() {
 			c.end(err)
 			return
 		}
+		c.mu.Lock()
+		c.heard = time.Now()
+		c.mu.Unlock()
 		c.handle(m)
 	}
 }

@@ -2,6 +2,7 @@ package ovs
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,7 +18,7 @@ import (
 const (
 	handshakeTimeout = 10 * time.Second
 	echoEvery        = 5 * time.Second
-	echoTimeout      = 15 * time.Second // a switch that says nothing for so long is given up
+	echoTimeout      = 3 * echoEvery // a switch that says nothing for so long is given up
 	readBuffer       = 256 << 10
 	packetOutQueue   = 1 << 20 // bytes that wait for the switch; behind more, packet-outs are dropped
 )
@@ -44,14 +45,22 @@ type channel struct {
 var errLost = errors.New("the OpenFlow connection was lost")
 
 // dialOpenFlow connects to a bridge's management socket and speaks the handshake.
-func dialOpenFlow(network, address string, unsolicited func(openflow.Message)) (*channel, error) {
-	c, err := net.DialTimeout(network, address, handshakeTimeout)
+func dialOpenFlow(ctx context.Context, network, address string, unsolicited func(openflow.Message)) (*channel, error) {
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	var dialer net.Dialer
+	c, err := dialer.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, fmt.Errorf("openflow: %w", err)
 	}
+	stop := context.AfterFunc(ctx, func() { c.Close() })
 	ch := &channel{c: c, unsolicit: unsolicited, waiting: map[uint32]func(openflow.Message, error){}, done: make(chan struct{}), heard: time.Now()}
 	r := bufio.NewReaderSize(c, readBuffer)
-	if err := ch.handshake(r); err != nil {
+	err = ch.handshake(r)
+	if !stop() {
+		err = errors.Join(ctx.Err(), err)
+	}
+	if err != nil {
 		c.Close()
 		return nil, fmt.Errorf("openflow: %s: %w", address, err)
 	}

@@ -1,11 +1,14 @@
 package ovs_test
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,6 +22,7 @@ import (
 // live is a switch on an ovs-vswitchd of the test's own, with a loop.
 type live struct {
 	*ovs.Switch
+	cfg     ovs.Config
 	t       *testing.T
 	server  *vswitchd.Server
 	loop    chan func()
@@ -45,12 +49,13 @@ func start(t *testing.T) *live {
 		t.Fatal(err)
 	}
 	l := &live{t: t, server: s, loop: make(chan func(), 10_000), packets: make(chan *openflow.PacketIn, 100)}
-	l.Switch, err = ovs.Connect(ovs.Config{
-		Bridge: "br-int", Database: s.Database(), OpenFlow: s.OpenFlow("br-int"), Control: s.Control(), RetryEvery: 10 * time.Millisecond,
+	l.cfg = ovs.Config{
+		Bridge: "br-int", Database: s.Database(), OpenFlow: s.OpenFlow("br-int"), Control: s.Control(), RetryEvery: 10 * time.Millisecond, EchoEvery: time.Second,
 		Post: func(f func()) { l.loop <- f }, Port: func(e datapath.PortEvent) { l.ports = append(l.ports, e) },
 		Disconnect: func(e datapath.DisconnectEvent) { l.events = append(l.events, e) },
 		PacketIn:   func(p *openflow.PacketIn) { l.packets <- p }, LearnedTables: []uint8{200},
-	})
+	}
+	l.Switch, err = ovs.Connect(l.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -374,4 +379,107 @@ func TestManyRefusedMessagesOfOneBundle(t *testing.T) {
 		t.Errorf("the connection was lost: %v", l.events)
 	}
 	l.done(datapath.StageBundle, put(flow(t, "cookie=0x100000000000001,table=3,priority=5,ip,actions=drop"))...)
+}
+
+// A database server that hangs (SIGSTOP) keeps its connections open and answers nothing.
+func TestDatabaseThatHangs(t *testing.T) {
+	l := start(t)
+	db, err := os.FindProcess(l.server.DatabasePID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	signal := func(s syscall.Signal) {
+		if err := db.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signal(syscall.SIGSTOP)
+	t.Cleanup(func() { _ = db.Signal(syscall.SIGCONT) })
+	p, err := ovsdb.ParsePort("p1 type=dummy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := l.apply(datapath.StagePortAdd, put(p)...); r[0].Outcome != datapath.Unknown {
+		t.Errorf("result of a database that hangs: %v", r)
+	}
+	l.until("the disconnection", func() bool { return len(l.events) == 1 })
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	connected := make(chan error, 1)
+	go func() {
+		s, err := ovs.ConnectContext(ctx, l.cfg)
+		if err == nil {
+			s.Close()
+		}
+		connected <- err
+	}()
+	select {
+	case err := <-connected:
+		if err == nil {
+			t.Error("connected to a database that hangs")
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("the context ended and did not end the attempt")
+	}
+	signal(syscall.SIGCONT)
+	l.until("the connection", func() bool { return len(l.events) == 2 })
+	if e := l.events[1]; !e.Connected {
+		t.Errorf("event %+v", e)
+	}
+	l.done(datapath.StagePortAdd, put(p)...)
+}
+
+// Whoever closes at once, before or while connections are watched, hears of no disconnection.
+func TestCloseAtOnce(t *testing.T) {
+	l := start(t)
+	for range 50 {
+		s, err := ovs.Connect(l.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+	}
+	time.Sleep(50 * time.Millisecond) // for what must not happen
+	for len(l.loop) > 0 {
+		(<-l.loop)()
+	}
+	if len(l.events) != 0 {
+		t.Errorf("events after Close: %v", l.events)
+	}
+}
+
+// Ports that went while the database was away are told as gone, before the switch is told to be back.
+func TestPortsThatWentWhileDisconnected(t *testing.T) {
+	l := start(t)
+	file := filepath.Join(l.server.Dir(), "conf.db")
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := ovsdb.ParsePort("p1 type=dummy ofport_request=5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.done(datapath.StagePortAdd, put(p)...)
+	known := func() uint32 { // of p1
+		n := uint32(0)
+		for _, e := range l.ports {
+			n = e.OFPort
+		}
+		return n
+	}
+	l.until("the port", func() bool { return known() == 5 })
+	if err := l.server.PowerOff(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, before, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.server.PowerOn(); err != nil {
+		t.Fatal(err)
+	}
+	l.until("the connection", func() bool { return len(l.events) > 0 && l.events[len(l.events)-1].Connected })
+	if n := known(); n != 0 {
+		t.Errorf("the switch is back, and its port that is gone has number %d: %v", n, l.ports)
+	}
 }

@@ -9,8 +9,10 @@
 package ovs
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -52,12 +54,20 @@ type Config struct {
 	NeighbourBridge string
 	// RetryEvery is how long a lost connection waits before each attempt; 0: a second.
 	RetryEvery time.Duration
+	// EchoEvery is how long the database server may be silent until it is asked whether it is there; it is given
+	// up after three times as long. 0: 5 s, which is also what OpenFlow connections have.
+	EchoEvery time.Duration
 }
 
 // Switch implements datapath.Switch.
 type Switch struct {
-	cfg  Config
-	quit chan struct{}
+	cfg   Config
+	life  context.Context // ends with Close
+	close context.CancelFunc
+
+	telling sync.Mutex      // held while a port is told of
+	told    map[string]bool // ports that the caller knows
+	attempt int             // the connection whose events count: what an older one says last is not told
 
 	mu     sync.Mutex
 	of     *channel
@@ -70,29 +80,37 @@ type Switch struct {
 var errNotConnected = errors.New("not connected to Open vSwitch")
 
 // Connect connects to the bridge. A connection that is lost later is made again until Close.
-func Connect(cfg Config) (*Switch, error) {
-	s := &Switch{cfg: cfg, quit: make(chan struct{})}
+func Connect(cfg Config) (*Switch, error) { return ConnectContext(context.Background(), cfg) }
+
+// ConnectContext is Connect, with a context that ends the attempt; it is not used after that.
+func ConnectContext(ctx context.Context, cfg Config) (*Switch, error) {
+	s := &Switch{cfg: cfg, told: map[string]bool{}}
+	s.life, s.close = context.WithCancel(context.Background())
 	if cfg.RetryEvery == 0 {
 		s.cfg.RetryEvery = time.Second
 	}
-	if err := s.connect(); err != nil {
+	if err := s.connect(ctx); err != nil {
+		s.close()
 		return nil, err
 	}
 	go s.keep()
 	return s, nil
 }
 
-// connect makes all three connections.
-func (s *Switch) connect() error {
-	db, err := database.Dial("unix", s.cfg.Database, s.cfg.Bridge, func(e datapath.PortEvent) {
-		if s.cfg.Port != nil {
-			s.cfg.Post(func() { s.cfg.Port(e) })
-		}
+// connect makes all three connections. Ports that were told of before and are not there any more are told as gone.
+func (s *Switch) connect(ctx context.Context) error {
+	s.telling.Lock()
+	s.attempt++
+	attempt, before := s.attempt, slices.Collect(maps.Keys(s.told))
+	s.telling.Unlock()
+	db, err := database.Open(ctx, database.Config{
+		Network: "unix", Address: s.cfg.Database, Bridge: s.cfg.Bridge, Before: before, EchoEvery: s.cfg.EchoEvery,
+		Changed: func(e datapath.PortEvent) { s.portChanged(attempt, e) },
 	})
 	if err != nil {
 		return err
 	}
-	of, err := dialOpenFlow("unix", s.cfg.OpenFlow, func(m openflow.Message) {
+	of, err := dialOpenFlow(ctx, "unix", s.cfg.OpenFlow, func(m openflow.Message) {
 		if in, ok := m.(*openflow.PacketIn); ok && s.cfg.PacketIn != nil {
 			s.cfg.PacketIn(in)
 		}
@@ -122,6 +140,23 @@ func (s *Switch) connect() error {
 	return nil
 }
 
+// portChanged tells the caller of a port, and remembers those that the caller knows a number of.
+func (s *Switch) portChanged(attempt int, e datapath.PortEvent) {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	if attempt != s.attempt {
+		return
+	}
+	if e.OFPort == 0 {
+		delete(s.told, e.Name)
+	} else {
+		s.told[e.Name] = true
+	}
+	if s.cfg.Port != nil {
+		s.cfg.Post(func() { s.cfg.Port(e) })
+	}
+}
+
 func dialControl(path string) (*unixctl.Client, error) {
 	if prefix, ok := strings.CutSuffix(path, ".pid"); ok {
 		data, err := os.ReadFile(path)
@@ -137,31 +172,34 @@ func dialControl(path string) (*unixctl.Client, error) {
 // way is then not known, on any of them.
 func (s *Switch) keep() {
 	for {
-		s.mu.Lock()
-		of, db, ctl := s.of, s.db, s.ctl
-		s.mu.Unlock()
+		of, db, ctl, err := s.conns()
+		if err != nil {
+			return // closed
+		}
 		select {
-		case <-s.quit:
-			return
+		case <-s.life.Done():
 		case <-of.done:
 		case <-db.Done():
 		case <-ctl.Done():
+		}
+		if s.life.Err() != nil {
+			return
 		}
 		s.drop()
 		s.disconnected(datapath.DisconnectEvent{})
 		for {
 			select {
-			case <-s.quit:
+			case <-s.life.Done():
 				return
 			case <-time.After(s.cfg.RetryEvery):
 			}
-			if s.connect() == nil {
+			if s.connect(s.life) == nil {
 				break
 			}
 		}
-		s.mu.Lock()
-		of = s.of
-		s.mu.Unlock()
+		if of, _, _, err = s.conns(); err != nil {
+			return // closed
+		}
 		of.dumpTables(func(t Tables, err error) {
 			if err == nil {
 				s.disconnected(datapath.DisconnectEvent{Connected: true, Restarted: !slices.ContainsFunc(t.Flows, func(f *openflow.Flow) bool { return openflow.OurCookie(f.Cookie()) })})
@@ -198,7 +236,7 @@ func (s *Switch) Close() {
 	}
 	s.closed = true
 	s.mu.Unlock()
-	close(s.quit)
+	s.close()
 	s.drop()
 }
 

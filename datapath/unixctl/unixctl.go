@@ -8,9 +8,13 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"time"
 
 	"towtank/datapath/jsonrpc"
 )
+
+// callTimeout is how long a command may take. The longest are dumps of conntrack, of seconds.
+const callTimeout = time.Minute
 
 // Client is a connection to a control socket.
 type Client struct{ conn *jsonrpc.Conn }
@@ -24,12 +28,13 @@ func Dial(path string) (*Client, error) {
 	return &Client{jsonrpc.New(c, nil)}, nil
 }
 
-// Call runs a command, such as "dpctl/dump-conntrack", and returns what it prints.
+// Call runs a command, such as "dpctl/dump-conntrack", and returns what it prints. One that is not answered within
+// a minute ends the connection.
 func (c *Client) Call(command string, args ...string) (string, error) {
 	if args == nil {
 		args = []string{}
 	}
-	r, err := c.conn.Call(command, args)
+	r, err := c.conn.CallWithin(callTimeout, command, args)
 	if err != nil {
 		return "", fmt.Errorf("unixctl %s %s: %w", command, strings.Join(args, " "), err)
 	}

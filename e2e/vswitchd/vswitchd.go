@@ -130,6 +130,9 @@ func (s *Server) Socket(name string) string { return s.path(name) }
 // PID returns the process id of ovs-vswitchd.
 func (s *Server) PID() int { return s.switchd.Process.Pid }
 
+// DatabasePID returns the process id of ovsdb-server.
+func (s *Server) DatabasePID() int { return s.db.Process.Pid }
+
 func (s *Server) start() error {
 	sch, err := schema()
 	if err != nil {

@@ -239,7 +239,7 @@ func wait(ctx context.Context) bool {
 // connect connects to Open vSwitch, as soon as it is there.
 func connect(ctx context.Context, o Options, uplink string, q *shell.Queue, handle func(any), r *refuser) (*ovs.Switch, error) {
 	for {
-		sw, err := ovs.Connect(ovs.Config{
+		sw, err := ovs.ConnectContext(ctx, ovs.Config{
 			Bridge: o.Bridge, Database: o.Database, OpenFlow: o.OpenFlow, Control: o.Control, Post: q.Post,
 			Port: func(e datapath.PortEvent) { handle(e) }, Disconnect: func(e datapath.DisconnectEvent) { handle(e) },
 			PacketIn:      r.packetIn,

@@ -3,6 +3,7 @@
 package database
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"towtank/datapath"
 	"towtank/datapath/jsonrpc"
@@ -19,6 +21,26 @@ import (
 
 // Name is the name of Open vSwitch's database.
 const Name = "Open_vSwitch"
+
+const (
+	dialTimeout = 10 * time.Second // until the ports are known
+	echoEvery   = 5 * time.Second
+)
+
+// Config says which database and bridge a Client is for, and who hears of its ports.
+type Config struct {
+	Network, Address string // "unix", PATH or "tcp", HOST:PORT
+	Bridge           string
+	// Before are the ports that were told of over an earlier connection: Changed hears first of those that are
+	// not there any more.
+	Before []string
+	// Changed hears of every port whose number or link changed: of those that are there before Open returns, and
+	// from then on from the reading goroutine. nil: nobody does.
+	Changed func(datapath.PortEvent)
+	// EchoEvery is how long the server may be silent until it is asked whether it is there; it is given up after
+	// three times as long. 0: 5 s.
+	EchoEvery time.Duration
+}
 
 // Client is a connection to the database, with a copy of the ports of one bridge that the server keeps up to
 // date. It answers the server's echo requests. A connection that ended is not used again: dial anew.
@@ -44,15 +66,28 @@ type cfgWaiter struct {
 // ErrNoBridge says that the database does not have the bridge.
 var ErrNoBridge = errors.New("the bridge is not in the database")
 
-// Dial connects to the server ("unix", PATH or "tcp", HOST:PORT) and reads the ports of the bridge. changed
-// hears, from then on and from the reading goroutine, of every port whose number or link changed; of those
-// that are there, before Dial returns.
+// Dial opens a connection to the ports of a bridge.
 func Dial(network, address, bridge string, changed func(datapath.PortEvent)) (*Client, error) {
-	conn, err := net.Dial(network, address)
+	return Open(context.Background(), Config{Network: network, Address: address, Bridge: bridge, Changed: changed})
+}
+
+// Open connects to the server and reads the ports of the bridge. It returns an error if that takes more than 10 s,
+// or when the context ends; the context is not used after that.
+func Open(ctx context.Context, cfg Config) (*Client, error) {
+	if cfg.EchoEvery == 0 {
+		cfg.EchoEvery = echoEvery
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, cfg.Network, cfg.Address)
 	if err != nil {
 		return nil, fmt.Errorf("ovsdb: %w", err)
 	}
-	c := &Client{bridge: bridge, changed: changed, rows: map[string]map[string]row{}, told: map[string]datapath.PortEvent{}}
+	c := &Client{bridge: cfg.Bridge, changed: cfg.Changed, rows: map[string]map[string]row{}, told: map[string]datapath.PortEvent{}}
+	for _, name := range cfg.Before {
+		c.told[name] = datapath.PortEvent{} // differs from what is there, so that this is told, too
+	}
 	c.conn = jsonrpc.New(conn, c.notified)
 	columns := func(names ...string) any { return map[string]any{"columns": names} }
 	first := make(chan error, 1)
@@ -67,10 +102,16 @@ func Dial(network, address, bridge string, changed func(datapath.PortEvent)) (*C
 		}
 		first <- err
 	})
-	if err := <-first; err != nil {
+	select {
+	case err = <-first:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
 		c.conn.Close()
 		return nil, fmt.Errorf("ovsdb: monitor: %w", err)
 	}
+	c.conn.KeepAlive(cfg.EchoEvery)
 	go c.failWaiters()
 	return c, nil
 }
