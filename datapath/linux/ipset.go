@@ -4,6 +4,8 @@ package linux
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"towtank/datapath"
@@ -37,106 +39,169 @@ func setLine(op datapath.Op) string {
 }
 
 // applySets applies ops on sets in one run; if one is refused, each for itself.
+//
+// A set with a name of ours that is another one, be it of a type or with an option that we never make, was made by
+// another version of us or by hand. If one is wanted by this name it is replaced, unless something refers to it: then
+// the kernel keeps it, and the op, and those on its members, are refused. What nobody wants is left alone.
 func applySets(ops []datapath.Op, errs []error) {
-	sets, err := sets()
+	live, err := readSets()
 	if err != nil {
 		for i := range errs {
 			errs[i] = err
 		}
 		return
 	}
-	var lines []string
-	var list []int
+	type step struct {
+		op    int
+		lines string
+	}
+	var steps []step
 	for i, op := range ops {
+		lines := setLine(op) + "\n"
 		switch o := object(op).(type) {
 		case host.IPSet:
-			have, there := sets[o.Name]
+			have := live[o.Name]
 			switch {
-			case op.Delete() && !there:
+			case op.Delete() && (have == nil || have.foreign):
 				continue
 			case op.Delete():
-				delete(sets, o.Name)
-			case there && have.String() != o.String():
-				errs[i] = fmt.Errorf("a set of this name is there: %s", have)
+				delete(live, o.Name)
+			case have != nil && have.set == o:
 				continue
-			case there:
+			case have != nil:
+				if err := have.replace(o); err != nil {
+					errs[i] = fmt.Errorf("a set of this name is there and cannot be replaced: %s: %w", have.text, err)
+					continue
+				}
+				live[o.Name] = &liveSet{text: o.String(), set: o}
 				continue
 			default:
-				sets[o.Name] = o
+				live[o.Name] = &liveSet{text: o.String(), set: o}
 			}
 		case host.IPSetEntry:
-			if _, there := sets[o.Set]; !there && op.Delete() {
+			have := live[o.Set]
+			switch {
+			case op.Delete() && (have == nil || have.foreign):
+				continue
+			case have != nil && have.foreign:
+				errs[i] = fmt.Errorf("the set is not ours: %s", have.text)
 				continue
 			}
 		}
-		lines = append(lines, setLine(op))
-		list = append(list, i)
+		steps = append(steps, step{i, lines})
 	}
-	if len(lines) == 0 {
+	if len(steps) == 0 {
 		return
 	}
-	_, err = command(strings.Join(lines, "\n")+"\n", "ipset", "restore")
+	var all strings.Builder
+	for _, s := range steps {
+		all.WriteString(s.lines)
+	}
+	_, err = command(all.String(), "ipset", "restore")
 	if err == nil {
 		return
 	}
-	if len(lines) == 1 {
-		errs[list[0]] = err
+	if len(steps) == 1 {
+		errs[steps[0].op] = err
 		return
 	}
-	for n, i := range list {
-		_, errs[i] = command(lines[n]+"\n", "ipset", "restore")
+	for _, s := range steps {
+		_, errs[s.op] = command(s.lines, "ipset", "restore")
 	}
 }
 
-// sets returns all sets that a host.IPSet can express, by name.
-func sets() (map[string]host.IPSet, error) {
-	m := map[string]host.IPSet{}
-	err := saveSets(func(o datapath.Object) {
-		if s, ok := o.(host.IPSet); ok {
-			m[s.Name] = s
-		}
-	})
-	return m, err
+// liveSet is a set with a name of ours as ipset save prints it.
+type liveSet struct {
+	text    string     // less what the kernel adjusts by itself
+	set     host.IPSet // zero if foreign
+	foreign bool       // of a type or with an option that a host.IPSet cannot express
+	members []host.IPSetEntry
+	strange []string // members that a host.IPSetEntry cannot express
 }
 
-// saveSets reads what ipset save prints of ours.
-func saveSets(found func(datapath.Object)) error {
-	text, err := command("", "ipset", "save")
-	if err != nil {
+// replace makes another set of the name, with the members that we know of. A set that something refers to cannot be
+// destroyed, so it stays as it is.
+func (s *liveSet) replace(o host.IPSet) error {
+	if _, err := command("", "ipset", "destroy", o.Name); err != nil {
 		return err
 	}
+	lines := o.String() + "\n"
+	for _, m := range s.members {
+		lines += m.String() + " -exist\n"
+	}
+	_, err := command(lines, "ipset", "restore")
+	return err
+}
+
+// readSets reads what ipset save prints of sets with names of ours.
+func readSets() (map[string]*liveSet, error) {
+	text, err := command("", "ipset", "save")
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]*liveSet{}
 	for line := range strings.Lines(text) {
 		w := strings.Fields(line)
 		if len(w) < 3 || !strings.HasPrefix(w[1], host.SetPrefix) {
 			continue
 		}
-		var o datapath.Object
 		switch w[0] {
 		case "create":
 			keep := w[:3:3]
-			for i := 3; i+1 < len(w); i += 2 {
+			for i := 3; i < len(w); i++ {
 				switch w[i] {
 				case "hashsize", "bucketsize", "initval": // the kernel's own
+					i++
 				default:
-					keep = append(keep, w[i], w[i+1])
+					keep = append(keep, w[i])
 				}
 			}
-			o, err = host.ParseIPSet(strings.Join(keep, " "))
+			s := &liveSet{text: strings.Join(keep, " ")}
+			s.set, err = host.ParseIPSet(s.text)
+			s.foreign = err != nil
+			out[w[1]] = s
 		case "add":
-			o, err = host.ParseIPSetEntry(line)
-		default:
-			continue
+			s := out[w[1]]
+			if s == nil || s.foreign {
+				continue
+			}
+			if m, err := host.ParseIPSetEntry(line); err == nil {
+				s.members = append(s.members, m)
+			} else {
+				s.strange = append(s.strange, strings.Join(w, " "))
+			}
 		}
-		if err != nil {
-			return err
-		}
-		found(o)
 	}
-	return nil
+	return out, nil
 }
 
-func dumpSets(map[int]string) ([]datapath.Object, error) {
+func (h *Host) dumpSets(map[int]string) ([]datapath.Object, error) {
+	live, err := readSets()
+	if err != nil {
+		return nil, err
+	}
 	var out []datapath.Object
-	err := saveSets(func(o datapath.Object) { out = append(out, o) })
-	return out, err
+	for _, name := range slices.Sorted(maps.Keys(live)) {
+		s := live[name]
+		if s.foreign {
+			h.foreign(s.text)
+			continue
+		}
+		out = append(out, s.set)
+		for _, m := range s.members {
+			out = append(out, m)
+		}
+		for _, text := range s.strange {
+			h.foreign(text)
+		}
+	}
+	return out, nil
+}
+
+// foreign tells of what has our name and is not ours, once.
+func (h *Host) foreign(what string) {
+	if h.cfg.Foreign != nil && !h.told[what] {
+		h.told[what] = true
+		h.cfg.Foreign(what)
+	}
 }

@@ -63,7 +63,7 @@ func save(f host.Family) (map[string]liveTable, error) {
 
 func dumpTables(map[int]string) ([]datapath.Object, error) {
 	var out []datapath.Object
-	for _, f := range []host.Family{host.V4, host.V6} {
+	for _, f := range families() {
 		tables, err := save(f)
 		if err != nil {
 			return nil, err

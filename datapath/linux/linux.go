@@ -39,6 +39,9 @@ type Config struct {
 	// Address and Link hear of changes, by Post; nil: nobody does.
 	Address func(datapath.AddressEvent)
 	Link    func(datapath.LinkEvent)
+	// Foreign hears, from the worker, of ipsets and members that have a name of ours and are not what we make: they are
+	// left alone, see applySets. Each text once. nil: nobody does.
+	Foreign func(what string)
 }
 
 // commandTimeout ends a program that hangs.
@@ -50,6 +53,7 @@ type Host struct {
 	ns     netns.NsHandle
 	state  *state
 	health map[uint16]*healthServer // worker only
+	told   map[string]bool          // what Foreign heard; worker only
 	quit   chan struct{}
 	ended  chan struct{}
 
@@ -70,7 +74,7 @@ func Open(cfg Config) (*Host, error) {
 		_ = ns.Close()
 		return nil, err
 	}
-	h := &Host{cfg: cfg, ns: ns, state: st, health: map[uint16]*healthServer{}, quit: make(chan struct{}), ended: make(chan struct{})}
+	h := &Host{cfg: cfg, ns: ns, state: st, health: map[uint16]*healthServer{}, told: map[string]bool{}, quit: make(chan struct{}), ended: make(chan struct{})}
 	h.wake = sync.NewCond(&h.mu)
 	entered := make(chan error)
 	go h.run(entered)
@@ -311,7 +315,7 @@ func (h *Host) dump() ([]datapath.Object, error) {
 	}
 	for _, part := range []func(names map[int]string) ([]datapath.Object, error){
 		func(names map[int]string) ([]datapath.Object, error) { return h.dumpLinks(links, names) },
-		dumpAddresses, dumpNeighbours, dumpRoutes, dumpRules, dumpTables, dumpSets, h.dumpSysctls, h.dumpHealth,
+		dumpAddresses, dumpNeighbours, dumpRoutes, dumpRules, dumpTables, h.dumpSets, h.dumpSysctls, h.dumpHealth,
 	} {
 		o, err := part(names)
 		if err != nil {

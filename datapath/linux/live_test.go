@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,6 +32,16 @@ type node struct {
 	loop  chan func()
 	addrs []datapath.AddressEvent
 	links []datapath.LinkEvent
+
+	mu      sync.Mutex
+	foreign []string
+}
+
+// told returns what was told of as not ours.
+func (n *node) told() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.foreign)
 }
 
 // need wants root and the tools. With TOWTANK_ROOT=1, as CI sets it, a machine without them fails.
@@ -111,6 +122,11 @@ func (n *node) open() {
 	h, err := linux.Open(linux.Config{
 		Netns: n.name, StateFile: n.state, Post: func(f func()) { n.loop <- f },
 		Address: func(e datapath.AddressEvent) { n.addrs = append(n.addrs, e) }, Link: func(e datapath.LinkEvent) { n.links = append(n.links, e) },
+		Foreign: func(what string) {
+			n.mu.Lock()
+			n.foreign = append(n.foreign, what)
+			n.mu.Unlock()
+		},
 	})
 	if err != nil {
 		n.t.Fatal(err)
@@ -508,4 +524,65 @@ func TestEvents(t *testing.T) {
 	n.until("link down", func() bool { return slices.Contains(n.links, datapath.LinkEvent{Name: "eth0", Present: true}) })
 	n.run("ip", "link", "del", "gw0")
 	n.until("link gone", func() bool { return slices.Contains(n.links, datapath.LinkEvent{Name: "gw0"}) })
+}
+
+// Sets that have a name of ours and are not what we make do not stop a dump. They are told, left alone if nobody
+// wants them, and replaced if one is wanted and nothing refers to them.
+func TestForeignSets(t *testing.T) {
+	n := start(t)
+	n.run("ipset", "create", "TOWTANK-IFACE", "hash:net,iface")
+	n.run("ipset", "create", "TOWTANK-LIST", "list:set")
+	n.run("ipset", "add", "TOWTANK-LIST", "TOWTANK-IFACE")
+	n.run("ipset", "create", "TOWTANK-TIMEOUT", "hash:ip", "timeout", "100")
+	n.run("ipset", "create", "TOWTANK-COUNTERS", "hash:ip", "counters")
+	n.run("ipset", "create", "TOWTANK-NET", "hash:net")
+	n.run("ipset", "add", "TOWTANK-NET", "10.1.0.0/16", "nomatch")
+	n.run("ipset", "add", "TOWTANK-NET", "10.2.0.0/16")
+	set := parse(t, datapath.KindIPSet, "create TOWTANK-NET hash:net family inet maxelem 65536")
+	entry := parse(t, datapath.KindIPSetEntry, "add TOWTANK-NET 10.2.0.0/16")
+	mine := []string{string(set.Key().Kind) + " " + set.String(), string(entry.Key().Kind) + " " + entry.String()}
+	for range 2 {
+		compare(t, "among foreign sets", mine, n.dump())
+	}
+	told := n.told()
+	for _, s := range []string{"TOWTANK-IFACE", "TOWTANK-LIST", "TOWTANK-TIMEOUT", "TOWTANK-COUNTERS", "10.1.0.0/16 nomatch"} {
+		if c := strings.Count(strings.Join(told, "\n"), s); c != 1 {
+			t.Errorf("%s was told %d times: %q", s, c, told)
+		}
+	}
+	// Nothing refers to TOWTANK-TIMEOUT; TOWTANK-IFACE is in a list.
+	free := parse(t, datapath.KindIPSet, "create TOWTANK-TIMEOUT hash:ip family inet maxelem 65536")
+	used := parse(t, datapath.KindIPSet, "create TOWTANK-IFACE hash:ip family inet maxelem 65536")
+	res := n.apply(put(free), put(parse(t, datapath.KindIPSetEntry, "add TOWTANK-TIMEOUT 10.0.0.1")), put(used), put(parse(t, datapath.KindIPSetEntry, "add TOWTANK-IFACE 10.0.0.1")))
+	for i, want := range []datapath.Outcome{datapath.Done, datapath.Done, datapath.Refused, datapath.Refused} {
+		if res[i].Outcome != want {
+			t.Errorf("op %d: %v %v, want %v", i, res[i].Outcome, res[i].Err, want)
+		}
+	}
+	// A set of ours that becomes another keeps its members.
+	larger := parse(t, datapath.KindIPSet, "create TOWTANK-NET hash:net family inet maxelem 131072")
+	n.must(datapath.Op{Old: set, New: larger})
+	n.must(del(parse(t, datapath.KindIPSet, "create TOWTANK-COUNTERS hash:ip family inet maxelem 65536")))
+	if text := n.run("ipset", "save"); !strings.Contains(text, "maxelem 131072") || !strings.Contains(text, "add TOWTANK-NET 10.2.0.0/16") ||
+		!strings.Contains(text, "create TOWTANK-COUNTERS") || !strings.Contains(text, "add TOWTANK-TIMEOUT 10.0.0.1\n") || !strings.Contains(text, "TOWTANK-IFACE hash:net,iface") {
+		t.Errorf("sets are now\n%s", text)
+	}
+}
+
+// A kernel without IPv6 (ipv6.disable=1) cannot be asked for anything of it. This one has it, so what would be asked
+// for is seen: a rule of ours that another has put there.
+func TestKernelWithoutIPv6(t *testing.T) {
+	n := start(t)
+	v4, v6 := "100 from 10.0.0.0/8 lookup 100 proto 116", "100 from fd00::/8 lookup 100 proto 116"
+	n.run("ip", "rule", "add", "pref", "100", "from", "10.0.0.0/8", "lookup", "100", "proto", "116")
+	n.run("ip", "-6", "rule", "add", "pref", "100", "from", "fd00::/8", "lookup", "100", "proto", "116")
+	n.run("ip", "-6", "route", "add", "blackhole", "fd00:99::/64", "proto", "116")
+	n.run("ip6tables", "-t", "nat", "-N", "TOWTANK-X")
+	if d := n.dump(); len(d) != 4 {
+		t.Errorf("with IPv6: %v; want a rule (%s), one of IPv6 (%s), a route and a chain", d, v4, v6)
+	}
+	defer linux.WithoutIPv6()()
+	if d := n.dump(); len(d) != 1 || !strings.Contains(d[0], "10.0.0.0/8") {
+		t.Errorf("without IPv6: %v; want the rule of IPv4 alone", d)
+	}
 }

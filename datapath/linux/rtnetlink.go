@@ -426,7 +426,11 @@ func deleteRoute(o host.Route) error {
 
 func dumpRoutes(names map[int]string) ([]datapath.Object, error) {
 	var out []datapath.Object
-	for _, fam := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+	for _, f := range families() {
+		fam := netlink.FAMILY_V4
+		if f == host.V6 {
+			fam = netlink.FAMILY_V6
+		}
 		all, err := routes(fam, names)
 		if err != nil {
 			return nil, err
@@ -458,10 +462,28 @@ func kernelRule(o host.Rule) *netlink.Rule {
 	return r
 }
 
+// probeIPv6 makes an IPv6 socket; a test has it fail.
+var probeIPv6 = func() error {
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		err = unix.Close(fd)
+	}
+	return err
+}
+
+// families returns the families that the kernel has. One that was booted with ipv6.disable=1 answers a dump of IPv6
+// with EAFNOSUPPORT, or with IPv4.
+func families() []host.Family {
+	if errors.Is(probeIPv6(), unix.EAFNOSUPPORT) {
+		return []host.Family{host.V4}
+	}
+	return []host.Family{host.V4, host.V6}
+}
+
 // rules returns all rules that a host.Rule can express.
 func rules() ([]host.Rule, error) {
 	var out []host.Rule
-	for _, fam := range []host.Family{host.V4, host.V6} {
+	for _, fam := range families() {
 		list, err := netlink.RuleList(map[host.Family]int{host.V4: netlink.FAMILY_V4, host.V6: netlink.FAMILY_V6}[fam])
 		if err != nil {
 			return nil, fmt.Errorf("rules: %w", err)

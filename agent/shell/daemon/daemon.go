@@ -154,6 +154,9 @@ func (n *node) open(ctx context.Context, cfg *config.Config) (err error) {
 	n.kernel, err = linux.Open(linux.Config{
 		Netns: n.o.Netns, StateFile: filepath.Join(n.o.StateDir, "state.json"), Post: n.q.Post,
 		Address: func(e datapath.AddressEvent) { n.handle(e) }, Link: func(e datapath.LinkEvent) { n.handle(e) },
+		Foreign: func(what string) {
+			n.o.Log.Info("An ipset has a name of ours and is not ours: it is left alone", "ipset", what)
+		},
 	})
 	if err != nil {
 		return err
