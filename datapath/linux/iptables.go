@@ -207,7 +207,7 @@ func (b *tableBatch) restore(ops []datapath.Op, errs []error, list []int) error 
 		c := changes[chain]
 		want := host.Arrange(b.table, chain, live[chain], func(r liveRule) *host.RuleSpec { return r.spec }, c.del, c.add,
 			func(o host.IPTables) liveRule { return liveRule{o.Spec().String(), o.Spec()} })
-		lines = append(lines, rewrite(chain, live[chain], want)...)
+		lines = append(lines, rewrite(b.table, chain, live[chain], want)...)
 	}
 	for _, c := range gone {
 		add("-X %s", c)
@@ -228,38 +228,36 @@ func (b *tableBatch) restore(ops []datapath.Op, errs []error, list []int) error 
 	return err
 }
 
-// rewrite returns the lines that take a chain from one list of rules to another: first the ones that
-// go, from the last to the first, then the ones that come, each to its place.
-func rewrite(chain string, old, want []liveRule) []string {
-	var lines []string
-	keep := map[string]int{}
-	for _, r := range want {
-		keep[r.text]++
-	}
-	// What stays must keep its order: rules that would have to pass each other go and come again.
-	var stay []liveRule
-	next := 0
-	gone := make([]bool, len(old))
-	for i, r := range old {
-		at := -1
-		if keep[r.text] > 0 {
-			for j := next; j < len(want); j++ {
-				if want[j].text == r.text {
-					at = j
-					break
-				}
-			}
-		}
-		if at < 0 {
-			gone[i] = true
+// rewrite returns the lines that take a chain from one list of rules to another, of which ours come first and the
+// rest is old's. Others write to the chain, too, between our reading and our writing: what goes is named by its text,
+// so that it is never somebody else's, and indexes only say where ours are put.
+func rewrite(table, chain string, old, want []liveRule) []string {
+	// What stays must keep its order: rules that would have to pass others go and come again. Of two with one text
+	// the text cannot say which: both go.
+	gone := map[string]bool{}
+	next, behind := 0, false
+	for _, r := range old {
+		if !ours(table, chain, r) {
+			behind = true
 			continue
 		}
-		next = at + 1
-		stay = append(stay, r)
+		at := -1
+		if !behind {
+			at = slices.IndexFunc(want[next:], func(w liveRule) bool { return w.text == r.text })
+		}
+		if at < 0 {
+			gone[r.text] = true
+			continue
+		}
+		next += at + 1
 	}
-	for i := len(old) - 1; i >= 0; i-- {
-		if gone[i] {
-			lines = append(lines, fmt.Sprintf("-D %s %d", chain, i+1))
+	var lines []string
+	var stay []liveRule
+	for _, r := range old {
+		if gone[r.text] {
+			lines = append(lines, fmt.Sprintf("-D %s %s", chain, r.text))
+		} else {
+			stay = append(stay, r)
 		}
 	}
 	for i, r := range want {
@@ -270,4 +268,12 @@ func rewrite(chain string, old, want []liveRule) []string {
 		lines = append(lines, fmt.Sprintf("-I %s %d %s", chain, i+1, r.text))
 	}
 	return lines
+}
+
+func ours(table, chain string, r liveRule) bool {
+	if r.spec == nil {
+		return false
+	}
+	_, ok := host.FromSpec(table, chain, r.spec)
+	return ok
 }

@@ -586,3 +586,59 @@ func TestKernelWithoutIPv6(t *testing.T) {
 		t.Errorf("without IPv6: %v; want the rule of IPv4 alone", d)
 	}
 }
+
+// Another program inserts a rule between our reading of a chain and our writing to it.
+func TestRuleInsertedMeanwhileStays(t *testing.T) {
+	n := start(t)
+	var ops, dels []datapath.Op
+	for _, s := range []string{
+		"iptables -t nat -N TOWTANK-POSTROUTING",
+		"iptables -t nat -A POSTROUTING -m comment --comment towtank-0 -j TOWTANK-POSTROUTING",
+	} {
+		o := parse(t, datapath.KindIPTables, s)
+		ops, dels = append(ops, put(o)), append([]datapath.Op{del(o)}, dels...)
+	}
+	n.must(ops...)
+	real, err := exec.LookPath("iptables-restore")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	script := "#!/bin/sh\niptables -t nat -I POSTROUTING 1 -s 10.9.9.9 -j RETURN\nexec " + real + ` "$@"` + "\n"
+	if err := os.WriteFile(filepath.Join(dir, "iptables-restore"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	n.must(dels...)
+	if rules := n.run("iptables", "-t", "nat", "-S"); !strings.Contains(rules, "10.9.9.9") || strings.Contains(rules, "TOWTANK") {
+		t.Errorf("want somebody else's rule and none of ours:\n%s", rules)
+	}
+}
+
+// However often rules of ours are there, and wherever they were moved, they are put in order and others stay.
+func TestRulesOfOursInDisorder(t *testing.T) {
+	n := start(t)
+	var ops []datapath.Op
+	for _, s := range []string{
+		"iptables -t nat -N TOWTANK-A", "iptables -t nat -N TOWTANK-B",
+		"iptables -t nat -A POSTROUTING -m comment --comment towtank-0 -j TOWTANK-A",
+		"iptables -t nat -A POSTROUTING -m comment --comment towtank-1 -j TOWTANK-B",
+	} {
+		ops = append(ops, put(parse(t, datapath.KindIPTables, s)))
+	}
+	n.must(ops...)
+	want := n.dump()
+	for i, target := range []string{"TOWTANK-A", "TOWTANK-B", "TOWTANK-A"} {
+		n.run("iptables", "-t", "nat", "-A", "POSTROUTING", "-s", fmt.Sprintf("10.9.9.%d", i), "-j", "RETURN")
+		n.run("iptables", "-t", "nat", "-A", "POSTROUTING", "-m", "comment", "--comment", fmt.Sprintf("towtank-%d", i%2), "-j", target)
+	}
+	n.run("iptables", "-t", "nat", "-D", "POSTROUTING", "1")
+	n.must(ops...)
+	compare(t, "put in order", want, n.dump())
+	rules := strings.Split(strings.TrimSpace(n.run("iptables", "-t", "nat", "-S", "POSTROUTING")), "\n")
+	for i, part := range []string{"-P", "TOWTANK-A", "TOWTANK-B", "10.9.9.0", "10.9.9.1", "10.9.9.2"} {
+		if i >= len(rules) || !strings.Contains(rules[i], part) || len(rules) != 6 {
+			t.Fatalf("rules are\n%s", strings.Join(rules, "\n"))
+		}
+	}
+}
