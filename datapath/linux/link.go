@@ -5,7 +5,9 @@ package linux
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"net"
+	"regexp"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -134,9 +136,59 @@ func (h *Host) checkPair(l netlink.Link, peer host.Peer) error {
 	})
 }
 
+// makingName is the name of a link that is being made, until it has its alias. It has the longest length of a name.
+// One that is left, because the process was killed in between, is deleted by Open.
+func makingName(name string) string {
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	return fmt.Sprintf("towtmp-%08x", h.Sum32())
+}
+
+var madeName = regexp.MustCompile(`^towtmp-[0-9a-f]{8}$`)
+
+// deleteUnfinished deletes links that were being made when the process was killed.
+func deleteUnfinished() error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("links: %w", err)
+	}
+	for _, l := range links {
+		if a := l.Attrs(); madeName.MatchString(a.Name) && (a.Alias == "" || ourAlias(a.Alias)) {
+			if err := netlink.LinkDel(l); err != nil {
+				return fmt.Errorf("link %s that was not finished: %w", a.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// makeLink makes a link. It gets its name last: at no time is there a link of that name that is not known as ours.
 func makeLink(o host.Link, peer host.Peer) (netlink.Link, error) {
+	making := makingName(o.Name)
+	if l, err := netlink.LinkByName(making); err == nil {
+		if err := netlink.LinkDel(l); err != nil {
+			return nil, err
+		}
+	}
+	if err := addLink(making, o, peer); err != nil {
+		return nil, err
+	}
+	l, err := netlink.LinkByName(making)
+	if err != nil {
+		return nil, err
+	}
+	if err = netlink.LinkSetAlias(l, o.Alias); err == nil {
+		err = netlink.LinkSetName(l, o.Name)
+	}
+	if err != nil {
+		return nil, errors.Join(err, netlink.LinkDel(l))
+	}
+	return netlink.LinkByName(o.Name)
+}
+
+func addLink(name string, o host.Link, peer host.Peer) error {
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU = o.Name, o.MTU
+	attrs.Name, attrs.MTU = name, o.MTU
 	if o.MAC != (host.MAC{}) {
 		attrs.HardwareAddr = o.MAC[:]
 	}
@@ -144,11 +196,11 @@ func makeLink(o host.Link, peer host.Peer) (netlink.Link, error) {
 	switch o.Type {
 	case host.LinkVeth:
 		if o.Peer == "" {
-			return nil, errors.New("a veth that does not exist needs a peer to be made")
+			return errors.New("a veth that does not exist needs a peer to be made")
 		}
 		ns, err := openNetns(peer.Netns)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		defer func() { _ = ns.Close() }()
 		v := netlink.NewVeth(attrs)
@@ -160,7 +212,7 @@ func makeLink(o host.Link, peer host.Peer) (netlink.Link, error) {
 	case host.LinkVLAN:
 		i, err := index(o.Parent)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		attrs.ParentIndex = i
 		l = &netlink.Vlan{LinkAttrs: attrs, VlanId: int(o.VLANID), VlanProtocol: netlink.VLAN_PROTOCOL_8021Q}
@@ -169,14 +221,10 @@ func makeLink(o host.Link, peer host.Peer) (netlink.Link, error) {
 	case host.LinkDummy:
 		l = &netlink.Dummy{LinkAttrs: attrs}
 	}
-	if err := netlink.LinkAdd(l); err != nil {
-		return nil, err
-	}
-	return netlink.LinkByName(o.Name)
+	return netlink.LinkAdd(l)
 }
 
-// configure brings what can be changed of a link to the object. The alias comes first: a process killed
-// after it leaves a link that a dump shows.
+// configure brings what can be changed of a link to the object.
 func (h *Host) configure(l netlink.Link, o host.Link) error {
 	a := l.Attrs()
 	if a.Alias != o.Alias {

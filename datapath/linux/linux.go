@@ -133,6 +133,10 @@ func (h *Host) run(entered chan<- error) {
 		entered <- fmt.Errorf("enter network namespace %s: %w", h.cfg.Netns, err)
 		return
 	}
+	if err := deleteUnfinished(); err != nil {
+		entered <- err
+		return
+	}
 	entered <- nil
 	for {
 		h.mu.Lock()

@@ -642,3 +642,60 @@ func TestRulesOfOursInDisorder(t *testing.T) {
 		}
 	}
 }
+
+// A process may be killed at any time: a link that has its name has its alias, else it would be somebody else's for
+// good. What was not finished is deleted at the next start.
+func TestLinkIsOursAsSoonAsItHasItsName(t *testing.T) {
+	n := start(t)
+	pod := namespace(t, n.name+"-pod")
+	ns, err := netns.GetFromName(n.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ns.Close() }()
+	updates, end := make(chan netlink.LinkUpdate, 1000), make(chan struct{})
+	defer close(end)
+	if err := netlink.LinkSubscribeWithOptions(updates, end, netlink.LinkSubscribeOptions{Namespace: &ns}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := host.NewPeer(host.Peer{
+		Netns: pod, Name: "eth0", MTU: 1450, Addresses: []netip.Prefix{netip.MustParsePrefix("10.10.1.5/24")}, Gateways: []netip.Addr{netip.MustParseAddr("10.10.1.1")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := parse(t, datapath.KindLink, "dev pod0 type veth mtu 1450 up alias towtank:x").(host.Link)
+	l.Peer = p.String()
+	n.must(put(l))
+	n.until("the event of the link", func() bool {
+		return slices.Contains(n.links, datapath.LinkEvent{Name: "pod0", Up: true, Present: true})
+	})
+	for _, e := range n.links {
+		if strings.HasPrefix(e.Name, "towtmp-") {
+			t.Errorf("told of a link that is being made: %+v", e)
+		}
+	}
+	seen := 0
+	for up := false; !up; {
+		select {
+		case u := <-updates:
+			if a := u.Attrs(); a.Name == "pod0" {
+				seen++
+				up = a.Flags&net.FlagUp != 0
+				if a.Alias != "towtank:x" {
+					t.Errorf("pod0 is there with alias %q", a.Alias)
+				}
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("pod0 is not up; %d updates", seen)
+		}
+	}
+
+	n.Close()
+	n.run("ip", "link", "add", "towtmp-00c0ffee", "type", "veth", "peer", "name", "far1")
+	n.run("ip", "link", "add", "towtmp-mine", "type", "veth", "peer", "name", "far2") // not a name that we make
+	n.open()
+	if s := n.run("ip", "-o", "link"); strings.Contains(s, "00c0ffee") || strings.Contains(s, "far1") || !strings.Contains(s, "towtmp-mine") || !strings.Contains(s, "pod0") {
+		t.Errorf("links after a start:\n%s", s)
+	}
+}

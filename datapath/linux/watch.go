@@ -112,7 +112,7 @@ func (h *Host) postAddress(e datapath.AddressEvent) {
 }
 
 func (h *Host) postLink(a *netlink.LinkAttrs, present bool) {
-	if h.cfg.Link != nil {
+	if h.cfg.Link != nil && !madeName.MatchString(a.Name) {
 		e := datapath.LinkEvent{Name: a.Name, Up: present && a.Flags&net.FlagUp != 0 && a.OperState != netlink.OperDown, Present: present}
 		h.cfg.Post(func() { h.cfg.Link(e) })
 	}
