@@ -207,6 +207,7 @@ func (m *Marks) All() []netip.Addr {
 // Owners returns all ids by owner, as unit#role.
 func (g *Groups) Owners() map[string]uint32 {
 	all := make(map[string]uint32, len(g.byOwner))
+	//determinism:ignore owners have different texts: no key comes twice
 	for o, id := range g.byOwner {
 		all[o.String()] = id
 	}
