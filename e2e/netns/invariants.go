@@ -72,9 +72,10 @@ func (i invariants) AfterSettle() []check.Result {
 }
 
 // restarted restarts one agent, another one in each file, and says what the new one wrote: a start from what is on
-// the node is to find it as it wants it. It is done where nothing comes after that it could disturb.
+// the node is to find it as it wants it. It is done where nothing comes after that it could disturb, and where no Pod is
+// still tried by its kubelet: a call that the new agent takes is written, too.
 func (i invariants) restarted() []check.Result {
-	if !i.c.calm() || len(i.c.machines) == 0 {
+	if _, retries := i.c.kubelet.idle(); retries || !i.c.calm() || len(i.c.machines) == 0 {
 		return nil
 	}
 	m := i.c.machines[int(runs.Load())%len(i.c.machines)]
