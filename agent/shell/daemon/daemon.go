@@ -202,6 +202,14 @@ func (n *node) assemble(ctx context.Context, cfg *config.Config) (err error) {
 
 // serve takes calls of the CNI plugin, and questions.
 func (n *node) serve() (closeServers func() error, err error) {
+	inspector := &shell.Inspector{
+		Node: n.o.Node, Queue: n.q, Subject: n.loop, Cluster: n.cluster, Clock: n.clock, Journal: n.journal, Refused: n.refuser.refused.Load,
+	}
+	// Questions first: whoever sees that calls are taken may ask.
+	closeInspector, err := inspector.Serve(n.o.StatusSocket, n.o.MetricsAddress, shell.AgentMetrics)
+	if err != nil {
+		return nil, err
+	}
 	requests, err := shell.ServeRequests(n.q, n.o.Socket, func(ev any) {
 		if req, ok := ev.(*edge.CNIRequest); ok {
 			n.journal.Call(req)
@@ -209,14 +217,7 @@ func (n *node) serve() (closeServers func() error, err error) {
 		n.handle(ev)
 	})
 	if err != nil {
-		return nil, err
-	}
-	inspector := &shell.Inspector{
-		Node: n.o.Node, Queue: n.q, Subject: n.loop, Cluster: n.cluster, Clock: n.clock, Journal: n.journal, Refused: n.refuser.refused.Load,
-	}
-	closeInspector, err := inspector.Serve(n.o.StatusSocket, n.o.MetricsAddress, shell.AgentMetrics)
-	if err != nil {
-		return nil, errors.Join(err, requests.Close())
+		return nil, errors.Join(err, closeInspector())
 	}
 	return func() error { return errors.Join(requests.Close(), closeInspector()) }, nil
 }
