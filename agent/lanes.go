@@ -220,13 +220,15 @@ func (l *Loop) blame(ops []datapath.Op, r []datapath.OpResult) {
 	told := map[string]bool{}
 	for i := range r {
 		if r[i].Outcome != datapath.Refused {
+			if r[i].Outcome == datapath.Done && len(ops[i].Units) == 0 {
+				delete(l.stuck, ops[i].Key())
+			}
 			continue
 		}
 		err := fmt.Errorf("%s: %w", ops[i].Key(), r[i].Err)
 		units := ops[i].Units
 		if len(units) == 0 {
-			// Nobody's orphan: it is tried again when the next audit has seen it.
-			l.env.Store.Withhold(ops[i].Key())
+			l.withhold(ops[i].Key())
 			l.env.Log.Error(err, "Could not delete an object that nobody wants")
 			continue
 		}
@@ -241,6 +243,23 @@ func (l *Loop) blame(ops []datapath.Op, r []datapath.OpResult) {
 			}
 		}
 	}
+}
+
+// withhold has an object that nobody wants, and that could not be deleted, tried again after a back-off: there is no
+// unit that could be quarantined.
+func (l *Loop) withhold(k datapath.Key) {
+	l.env.Store.Withhold(k)
+	delay := min(max(2*l.stuck[k], backoffMin), backoffMax)
+	l.stuck[k] = delay
+	l.seams.Clock.AfterFunc(delay, edge.Work, func() {
+		switch {
+		case l.stopped:
+		case l.env.Store.Reclaim(k):
+			l.wake()
+		default:
+			delete(l.stuck, k)
+		}
+	})
 }
 
 func (l *Loop) quarantine(unit string, err error) {

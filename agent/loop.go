@@ -56,6 +56,7 @@ type Loop struct {
 	wiring   map[string]bool // sandbox units with a link op in flight
 	change   *change         // the Change in flight on the datapath lane
 	quarant  map[string]*quarantine
+	stuck    map[datapath.Key]time.Duration // back-off of objects that nobody wants and whose deletion was refused
 	pacing   pacing
 	audit    edge.Timer
 	auditDue bool
@@ -103,7 +104,7 @@ func New(cfg *config.Config, seams Seams) (*Loop, error) {
 	}
 	l := &Loop{
 		seams: seams, byKind: map[string]tables.Concern{}, dirty: map[string]bool{}, marked: map[string]bool{}, queues: map[string][]string{}, wiring: map[string]bool{},
-		quarant: map[string]*quarantine{}, connected: true, since: map[string]time.Time{},
+		quarant: map[string]*quarantine{}, stuck: map[datapath.Key]time.Duration{}, connected: true, since: map[string]time.Time{},
 	}
 	l.stats.Refusals, l.stats.UnitTime = map[string]uint64{}, map[string]*Histogram{}
 	l.env = &tables.Env{

@@ -557,9 +557,6 @@ func (s *Store) Load(dump []Object, group func(Kind) bool) int {
 			changed++
 		}
 		e.known, e.state = o, isKnown
-		if e.orphan && o != nil {
-			s.orphans[k] = e // withheld until now
-		}
 		s.settle(e)
 	}
 	for _, o := range dump {
@@ -575,8 +572,8 @@ func (s *Store) Load(dump []Object, group func(Kind) bool) int {
 	return changed
 }
 
-// Withhold has an object that no unit wants, and whose deletion was refused, stay until the next Load: then it is an
-// orphan again. A key that a unit wants, or is giving up, is left alone.
+// Withhold has an object that no unit wants, and whose deletion was refused, stay until Reclaim. A key that a unit
+// wants, or is giving up, is left alone.
 func (s *Store) Withhold(k Key) {
 	e := s.entries[k]
 	if e == nil || e.known == nil || len(e.cands) > 0 || len(e.leaving) > 0 {
@@ -584,6 +581,16 @@ func (s *Store) Withhold(k Key) {
 	}
 	e.orphan = true
 	s.settle(e)
+}
+
+// Reclaim makes a withheld object an orphan again. It reports whether it is still there and nobody wants it.
+func (s *Store) Reclaim(k Key) bool {
+	e := s.entries[k]
+	if e == nil || !e.orphan || e.known == nil {
+		return false
+	}
+	s.orphans[k] = e
+	return true
 }
 
 // Orphans returns the objects that a dump showed and nobody wants, sorted by key.
