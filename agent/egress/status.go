@@ -20,8 +20,6 @@ import (
 // after any other error, with back-off.
 const (
 	conflictTries = 5
-	retryMin      = 5 * time.Second
-	retryMax      = 300 * time.Second
 	// lonelyAfter is how long a static Egress IP may be on no node before that is reported: a node
 	// that has it needs time to say so.
 	lonelyAfter = 5 * time.Second
@@ -358,7 +356,7 @@ func (w *statusWriter) answered(name string, wr *write, o runtime.Object, err er
 			}
 			wr.flight = false
 			if err != nil {
-				w.later(name, wr)
+				w.later(name, wr, err)
 				return
 			}
 			if eg, ok := o.(*v1beta1.Egress); ok {
@@ -369,7 +367,7 @@ func (w *statusWriter) answered(name string, wr *write, o runtime.Object, err er
 		return
 	default:
 		w.e.env.Log.Error(err, "The status of an Egress was not written", "egress", name)
-		w.later(name, wr)
+		w.later(name, wr, err)
 		return
 	}
 	if wr.again {
@@ -378,9 +376,9 @@ func (w *statusWriter) answered(name string, wr *write, o runtime.Object, err er
 	}
 }
 
-func (w *statusWriter) later(name string, wr *write) {
+func (w *statusWriter) later(name string, wr *write, err error) {
 	wr.tries = 0
-	wr.delay = min(max(2*wr.delay, retryMin), retryMax)
+	wr.delay = edge.Backoff(wr.delay, err)
 	wr.flight = true // until the timer: one write at a time
 	wr.timer = w.e.env.Clock.AfterFunc(wr.delay, edge.Work, func() {
 		if w.writes[name] == wr {

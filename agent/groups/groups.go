@@ -54,12 +54,6 @@ type egress struct {
 	members                        map[string]bool
 }
 
-// Back-off of writes that fail.
-const (
-	retryMin = 5 * time.Second
-	retryMax = 300 * time.Second
-)
-
 // New returns a controller.
 func New(s Seams) *Controller {
 	return &Controller{
@@ -264,11 +258,11 @@ func (c *Controller) send(name string, call func(done func(runtime.Object, error
 			}
 		case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
 			// The watch tells what is there now; if it does not, the next try does.
-			c.later(name)
+			c.later(name, err)
 			return
 		default:
 			c.s.Log.Error(err, "Writing an EgressGroup failed", "egress", name)
-			c.later(name)
+			c.later(name, err)
 			return
 		}
 		c.due[name] = true
@@ -283,8 +277,8 @@ func newer(a, b *v1beta1.EgressGroup) bool {
 }
 
 // later tries again after a while.
-func (c *Controller) later(name string) {
-	d := min(max(2*c.delay[name], retryMin), retryMax)
+func (c *Controller) later(name string, err error) {
+	d := edge.Backoff(c.delay[name], err)
 	c.delay[name] = d
 	c.s.Clock.AfterFunc(d, edge.Work, func() {
 		c.due[name] = true

@@ -52,8 +52,6 @@ type write struct {
 
 const (
 	conflictTries = 5
-	retryMin      = 5 * time.Second
-	retryMax      = 300 * time.Second
 )
 
 // New returns a controller.
@@ -323,14 +321,14 @@ func (c *Controller) send(key, kind, name string, call func(done func(runtime.Ob
 					c.wake()
 					return
 				}
-				c.later(w)
+				c.later(w, err)
 			})
 		default:
 			c.s.Log.Error(err, "Writing failed", "object", key)
 			if kind == edge.KindEgress && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err)) {
 				c.refused(name, err)
 			}
-			c.later(w)
+			c.later(w, err)
 		}
 	})
 }
@@ -346,9 +344,9 @@ func (c *Controller) refused(egress string, err error) {
 	c.s.Cluster.Record(edge.Ref{Kind: "Egress", Name: egress}, "Warning", v1beta1.ReasonAllocationError, message)
 }
 
-func (c *Controller) later(w *write) {
+func (c *Controller) later(w *write, err error) {
 	w.tries = 0
-	w.delay = min(max(2*w.delay, retryMin), retryMax)
+	w.delay = edge.Backoff(w.delay, err)
 	w.flight = true
 	c.s.Clock.AfterFunc(w.delay, edge.Work, func() {
 		w.flight = false

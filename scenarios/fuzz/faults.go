@@ -79,7 +79,7 @@ func (g *generator) power() {
 	case g.off[n] || g.silent[n]:
 		as := ""
 		if g.off[n] && g.opts.IP == "v4" && g.often(15) {
-			as = fmt.Sprintf(" ip=172.18.0.%d", g.between(30, 49))
+			as = " ip=" + g.newAddress(n)
 		}
 		g.add("node-up %s%s", n, as)
 		g.nodeUp(n)
@@ -90,6 +90,24 @@ func (g *generator) power() {
 		g.add("node-down %s", n)
 		g.off[n] = true
 		maps.DeleteFunc(g.statics, func(_, on string) bool { return on == n }) // its addresses are lost
+	}
+}
+
+// newAddress is one that a node comes back with: of no other node, and none of those that nodes begin with.
+func (g *generator) newAddress(n string) string {
+	for {
+		ip := fmt.Sprintf("172.18.0.%d", g.between(30, 49))
+		taken := false
+		for _, other := range g.nodes {
+			taken = taken || other != n && g.moved[other] == ip
+		}
+		if !taken {
+			if g.moved == nil {
+				g.moved = map[string]string{}
+			}
+			g.moved[n] = ip
+			return ip
+		}
 	}
 }
 

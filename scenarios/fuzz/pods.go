@@ -16,6 +16,7 @@ type cluster struct {
 	egresses                     []*egress
 	pools                        []string
 	statics                      map[string]string // addresses put on a node by hand, and which
+	moved                        map[string]string // nodes that came back with another address, and which
 	conns, streams               []string
 	counter                      int
 	workloads                    []string // KIND NAME of Deployments and StatefulSets
