@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -87,10 +88,13 @@ func namespace(t *testing.T, name string) string {
 	return name
 }
 
+// nodes counts the namespaces of this process: each test has one of its own name.
+var nodes atomic.Uint64
+
 func start(t *testing.T) *node {
 	t.Helper()
 	need(t)
-	n := &node{t: t, name: fmt.Sprintf("towtank-test-%d", os.Getpid()), loop: make(chan func(), 1000)}
+	n := &node{t: t, name: fmt.Sprintf("towtank-test-%d-%d", os.Getpid(), nodes.Add(1)), loop: make(chan func(), 1000)}
 	n.state = filepath.Join(t.TempDir(), "state.json")
 	namespace(t, n.name)
 	n.at(func(h *netlink.Handle) error {
