@@ -147,6 +147,7 @@ func (m *Members) SetPeers(peers map[string]netip.Addr) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		// A peer whose agent starts at the same time refuses until it listens, and does not say when it does.
 		for end := time.Now().Add(joinPatience); !m.join() && time.Now().Before(end); time.Sleep(joinRetry) {
 		}
 	}()

@@ -168,7 +168,7 @@ var scratches = sync.Pool{New: func() any { return new([]byte) }}
 func (b *Builder) Must() *Flow {
 	f, err := b.Build()
 	if err != nil {
-		panic(err)
+		panic(err) // the caller says that it cannot be: see above
 	}
 	return f
 }

@@ -311,6 +311,7 @@ func coldStart(b *testing.B, program string, args func(node *realNode, kubeconfi
 				b.Fatal(err)
 			}
 		})
+		// kube-proxy tells nobody when it is done: the node is asked, of both programs.
 		for end := began.Add(3 * time.Minute); !ready(node); time.Sleep(pollEvery) {
 			if time.Now().After(end) || c.Process.Signal(syscall.Signal(0)) != nil {
 				_ = c.Process.Kill()
