@@ -117,11 +117,19 @@ func (q *Queue) Hold(laneName string, held bool) {
 	q.update(l)
 }
 
-// Drop forgets the events of a lane.
+// Drop forgets the events of a lane. Its timers fire all the same, as the schedule has them, and do nothing: what they were
+// to run, and all that it holds, is forgotten now.
 func (q *Queue) Drop(laneName string) {
 	l := q.lane(laneName)
 	l.events, l.head = nil, 0
 	q.update(l)
+	for _, timers := range q.timers {
+		for _, t := range timers {
+			if t.lane == laneName {
+				t.fn = func() {}
+			}
+		}
+	}
 }
 
 // Empty reports whether a lane has no events.

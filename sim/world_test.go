@@ -2,6 +2,7 @@ package sim
 
 import (
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -101,4 +102,27 @@ spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: 8080
 	check("ext to nodeport", probe(t, w, x, "172.18.0.11", 30000), OK, "")
 	check("unserved", probe(t, w, a, "10.96.0.2", 81), Reject, "")
 	check("unallocated", probe(t, w, a, "10.96.0.77", 81), Drop, "")
+}
+
+// An agent that was killed is forgotten with all that it knew, though its timers still fire.
+func TestKilledAgentIsForgotten(t *testing.T) {
+	w := scaleWorld(t)
+	addServices(t, w, 20)
+	mustSettle(t, w)
+	forgotten := make(chan struct{})
+	runtime.AddCleanup(w.Node("n1").agent.loop, func(int) { close(forgotten) }, 0)
+	w.killAgent(w.Node("n1"), "test")
+	w.startAgent(w.Node("n1"))
+	mustSettle(t, w)
+	for range 100 { // a cleanup runs some time after the collection that found the object
+		runtime.GC()
+		select {
+		case <-forgotten:
+			runtime.KeepAlive(w)
+			return
+		default:
+			runtime.Gosched()
+		}
+	}
+	t.Fatal("something in the world still holds the agent that was killed")
 }
