@@ -24,7 +24,7 @@ func cpu(tb testing.TB) time.Duration {
 func BenchmarkSeed(b *testing.B) {
 	for _, coverage := range []bool{false, true} {
 		b.Run(fmt.Sprintf("coverage=%t", coverage), func(b *testing.B) {
-			defer debug.SetGCPercent(debug.SetGCPercent(400)) // as towtank fuzz does
+			defer debug.SetGCPercent(debug.SetGCPercent(400)) // as towtank does
 			var costs []time.Duration
 			var virtual int64
 			began := cpu(b)

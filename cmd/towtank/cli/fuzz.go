@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -86,9 +85,6 @@ func configFlags(c *cobra.Command, cfg *fuzz.Config) {
 	f.StringVar(&cfg.Profile, "profile", cfg.Profile, "what comes often: "+strings.Join(fuzz.Profiles(), ", "))
 }
 
-// fuzzGC is Go's GOGC for campaigns, in percent.
-const fuzzGC = 400
-
 // seedRange reads A..B, or one seed.
 func seedRange(text string) (from, to uint64, err error) {
 	a, b, two := strings.Cut(text, "..")
@@ -138,10 +134,6 @@ func (t *terminal) fuzz(o *fuzzOptions) error {
 	results, err := newResults(o)
 	if err != nil {
 		return &status{exitWrong, err}
-	}
-	if os.Getenv("GOGC") == "" {
-		// Seeds make much garbage and keep little: the memory is cheaper than the collector's time.
-		defer debug.SetGCPercent(debug.SetGCPercent(fuzzGC))
 	}
 	began := time.Now()
 	p := &fuzzProgress{t: t, began: began, painted: began}
