@@ -32,13 +32,8 @@ func newArgs(t tokens) *args {
 // parse returns the step, or nil if there are mistakes.
 func (a *args) parse() Step {
 	if a.command == nil {
-		names := commandNames()
 		word := firstOf(a.words)
-		if c := spelling.Closest(word, names); c != "" {
-			a.failf("unknown command %q; did you mean %q? allowed: %s", word, c, strings.Join(names, ", "))
-		} else {
-			a.failf("unknown command %q; allowed: %s", word, strings.Join(names, ", "))
-		}
+		a.failf("unknown command %q%s", word, hint(word, commandNames()))
 		return nil
 	}
 	step := a.command.parse(a)

@@ -41,6 +41,7 @@ type parser struct {
 	lines  []string
 	next   int // index of the next line
 	errors errorList
+	told   bool // the commands that there are have been named
 }
 
 func (p *parser) failf(number int, format string, v ...any) {
@@ -119,8 +120,12 @@ func (p *parser) parseLine(number int, text string, vars []string) Line {
 	default:
 		a := newArgs(t)
 		line.Step = a.parse()
+		if a.command == nil && !p.told {
+			p.told = true // once in a file is enough
+			a.errs[0] += " allowed: " + strings.Join(commandNames(), ", ")
+		}
 		for _, e := range a.errs {
-			p.failf(number, "%s", e)
+			p.failf(number, "%s", strings.TrimSuffix(e, ";"))
 		}
 	}
 	return line

@@ -259,7 +259,7 @@ func decodeProblems(into any, doc document, data []byte, strict []error, err err
 	}
 	p := Problem{Text: strings.TrimPrefix(err.Error(), "json: ")}
 	if m := goField.FindStringSubmatch(p.Text); m != nil {
-		p.Field, p.Text = m[2], fmt.Sprintf("found a %s, allowed: %s", m[1], typeName(m[3]))
+		p.Field, p.Text = m[2], fmt.Sprintf("found %s, allowed: %s", foundName(m[1]), typeName(m[3]))
 		p.Line = lineOf(doc, p.Field)
 	}
 	return append(out, p)
@@ -267,11 +267,19 @@ func decodeProblems(into any, doc document, data []byte, strict []error, err err
 
 var goField = regexp.MustCompile(`cannot unmarshal (.*) into Go struct field [A-Za-z0-9]+\.(\S+) of type (\S+)`)
 
+// foundName says what a decoder found: a type, or a number as it read it ("number 1.5"), which may be another one than was written.
+func foundName(found string) string {
+	if number, ok := strings.CutPrefix(found, "number "); ok {
+		return number
+	}
+	return "a " + found
+}
+
 // typeName says a Go type as a manifest's author would.
 func typeName(t string) string {
 	switch {
 	case strings.HasPrefix(t, "int"), strings.HasPrefix(t, "uint"):
-		return "a number"
+		return "a whole number of " + strings.TrimLeft(t, "uint") + " bits"
 	case t == "bool":
 		return "true or false"
 	case strings.HasPrefix(t, "[]"):

@@ -40,7 +40,7 @@ func TestRefused(t *testing.T) {
 		{svc("ports: [{port: 80}]") + "  typo: x\n", "not YAML"},
 		{"apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  ports:\n  - port: 80\n    targtPort: 90\n", "f.yaml:7: Service web: spec.ports[0].targtPort: unknown field"},
 		{"---\n---\napiVersion: v1\nkind: Service\nmetadata:\n  name: web\n  label: x\n", "f.yaml:7: Service web: metadata.label: unknown field"},
-		{svc("ports: [{port: eighty}]"), "f.yaml:4: Service web: spec.ports.port: found a string, allowed: a number"},
+		{svc("ports: [{port: eighty}]"), "f.yaml:4: Service web: spec.ports.port: found a string, allowed: a whole number of 32 bits"},
 		{"apiVersion: v1\nkind: Service\nmetadata:\n  name: web\n  labels:\n    egress: yes\nspec: {ports: [{port: 80}]}\n", `f.yaml:6: Service web: metadata.labels.egress: found yes, which YAML reads as a boolean, allowed: a string; write egress: "yes"`},
 		{"apiVersion: v1\nkind: Service\nmetadata:\n  name: web\n  labels:\n    a.b/version: 1.10\nspec: {ports: [{port: 80}]}\n", `f.yaml:6: Service web: metadata.labels.a.b/version: found 1.10, which YAML reads as a number, allowed: a string; write a.b/version: "1.10"`},
 		{egress(`appliedTo: {podSelector: {matchLabels: {on: "1", web: on}}}, egressIP: 1.2.3.4`), `spec.appliedTo.podSelector.matchLabels.web: found on, which YAML reads as a boolean`},
