@@ -1,0 +1,105 @@
+package datapath
+
+import "slices"
+
+// Forget makes everything of the kinds not known: it is read back before it is touched.
+func (s *Store) Forget(group func(Kind) bool) {
+	for _, k := range s.keys(group) {
+		e := s.entries[k]
+		e.state = notKnown
+		s.settle(e)
+	}
+}
+
+func (s *Store) keys(group func(Kind) bool) []Key {
+	var keys []Key
+	//determinism:ignore group only looks, and the list is sorted
+	for k := range s.entries {
+		if group(k.Kind) {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, Key.Compare)
+	return keys
+}
+
+// Load takes a dump of all objects of the kinds in group: what it names is known, and what it does
+// not name is known to be absent. Keys in flight are left alone: their result comes. Objects that no
+// unit wants become orphans. It returns the number of keys whose known version changed.
+func (s *Store) Load(dump []Object, group func(Kind) bool) int {
+	seen := make(map[Key]Object, len(dump))
+	for _, o := range dump {
+		seen[o.Key()] = o
+	}
+	changed := 0
+	for _, k := range s.keys(group) {
+		e := s.entries[k]
+		if e.flight {
+			continue
+		}
+		o := seen[k]
+		if e.state != isKnown || !sameText(e.known, o) {
+			changed++
+		}
+		e.known, e.state = o, isKnown
+		s.settle(e)
+	}
+	for _, o := range dump {
+		k := o.Key()
+		if s.entries[k] != nil {
+			continue
+		}
+		e := &entry{key: k, known: o, orphan: true}
+		s.entries[k] = e
+		s.orphans[k] = e
+		changed++
+	}
+	return changed
+}
+
+// Withhold has an object that no unit wants, and whose deletion was refused, stay until Reclaim. A key that a unit
+// wants, or is giving up, is left alone.
+func (s *Store) Withhold(k Key) {
+	e := s.entries[k]
+	if e == nil || e.known == nil || len(e.cands) > 0 || len(e.leaving) > 0 {
+		return
+	}
+	e.orphan = true
+	s.settle(e)
+}
+
+// Reclaim makes a withheld object an orphan again. It reports whether it is still there and nobody wants it.
+func (s *Store) Reclaim(k Key) bool {
+	e := s.entries[k]
+	if e == nil || !e.orphan || e.known == nil {
+		return false
+	}
+	s.orphans[k] = e
+	return true
+}
+
+// Orphans returns the objects that a dump showed and nobody wants, sorted by key.
+func (s *Store) Orphans() []Object {
+	var objs []Object
+	for _, e := range s.orphans {
+		objs = append(objs, e.known)
+	}
+	SortObjects(objs)
+	return objs
+}
+
+// ReleaseOrphans lets the orphans that take accepts be deleted; it returns how many.
+func (s *Store) ReleaseOrphans(take func(Object) bool) int {
+	n := 0
+	for _, o := range s.Orphans() {
+		if take != nil && !take(o) {
+			continue
+		}
+		e := s.orphans[o.Key()]
+		e.orphan = false
+		delete(s.orphans, o.Key())
+		s.settle(e)
+		n++
+	}
+	return n
+}
