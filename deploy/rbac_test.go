@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -31,6 +30,7 @@ import (
 	"towtank/datapath"
 	"towtank/deploy"
 	"towtank/e2e/apiserver"
+	"towtank/e2e/apiserver/apitest"
 	"towtank/sim"
 	"towtank/sim/kube"
 )
@@ -45,21 +45,7 @@ type server struct {
 func restricted(t *testing.T) *server {
 	t.Helper()
 	// Without streamed lists clients list, too: the manifests have to be enough for both.
-	s, err := apiserver.New(apiserver.Config{NoStreamedLists: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(l) }()
-	t.Cleanup(func() {
-		if err := errors.Join(s.Close(), <-ended); err != nil {
-			t.Error(err)
-		}
-	})
+	s, url := apitest.Serve(t, apiserver.Config{NoStreamedLists: true})
 	roles, err := apiserver.ReadRoles(deploy.Agent, deploy.Controller)
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +53,7 @@ func restricted(t *testing.T) *server {
 	if err := errors.Join(s.Restrict("n1", deploy.AgentAccount, roles), s.Restrict(sim.ControllerName, deploy.ControllerAccount, roles)); err != nil {
 		t.Fatal(err)
 	}
-	return &server{s, "https://" + l.Addr().String(), roles}
+	return &server{s, url, roles}
 }
 
 // clients of the agent or the controller, with a recorder.

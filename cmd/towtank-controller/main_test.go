@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,6 +13,7 @@ import (
 	"towtank/agent/apis/crd/v1beta1"
 	"towtank/deploy"
 	"towtank/e2e/apiserver"
+	"towtank/e2e/apiserver/apitest"
 	"towtank/sim"
 	"towtank/sim/kube"
 )
@@ -33,27 +32,14 @@ spec: {appliedTo: {podSelector: {}}, externalIPPool: pool}
 
 // The program as a Deployment runs it, from its command line to the address of an Egress, with a Lease.
 func TestProgram(t *testing.T) {
-	s, err := apiserver.New(apiserver.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(l) }()
-	defer func() {
-		if err := errors.Join(s.Close(), <-served); err != nil {
-			t.Error(err)
-		}
-	}()
+	s, url := apitest.Serve(t, apiserver.Config{})
+	var err error
 	s.Do(func(c *kube.Cluster) { _, err = c.Apply([]byte(objects), "objects.yaml") })
 	if err != nil {
 		t.Fatal(err)
 	}
 	config := filepath.Join(t.TempDir(), "config")
-	if err := s.WriteKubeconfig(config, sim.ControllerName, "https://"+l.Addr().String()); err != nil {
+	if err := s.WriteKubeconfig(config, sim.ControllerName, url); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -24,6 +23,7 @@ import (
 	"towtank/agent/apis/crd/v1beta1"
 	"towtank/agent/apis/crd/v1beta1/clientset"
 	"towtank/e2e/apiserver"
+	"towtank/e2e/apiserver/apitest"
 	"towtank/sim"
 	"towtank/sim/kube"
 )
@@ -36,22 +36,8 @@ type running struct {
 
 func serve(t *testing.T, cfg apiserver.Config) *running {
 	t.Helper()
-	s, err := apiserver.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(l) }()
-	t.Cleanup(func() {
-		if err := errors.Join(s.Close(), <-ended); err != nil {
-			t.Error(err)
-		}
-	})
-	return &running{s, "https://" + l.Addr().String()}
+	s, url := apitest.Serve(t, cfg)
+	return &running{s, url}
 }
 
 // clients of one name.

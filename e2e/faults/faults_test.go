@@ -2,8 +2,6 @@ package faults_test
 
 import (
 	"context"
-	"errors"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -21,6 +19,7 @@ import (
 	"towtank/datapath/host"
 	"towtank/datapath/ovsdb"
 	"towtank/e2e/apiserver"
+	"towtank/e2e/apiserver/apitest"
 	"towtank/e2e/faults"
 	"towtank/sim"
 )
@@ -89,24 +88,11 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{q: shell.NewQueue(), killed: make(chan string, 10)}
-	var err error
-	if r.api, err = apiserver.New(apiserver.Config{Kill: func(client string) { r.killed <- client }}); err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- r.api.Serve(l) }()
+	var url string
+	r.api, url = apitest.Serve(t, apiserver.Config{Kill: func(client string) { r.killed <- client }})
 	ctx, cancel := context.WithCancel(t.Context())
-	t.Cleanup(func() {
-		cancel()
-		if err := errors.Join(r.api.Close(), <-ended); err != nil {
-			t.Error(err)
-		}
-	})
-	i, err := faults.New(r.api.RESTConfig("n1", "https://"+l.Addr().String()), klog.Background())
+	t.Cleanup(cancel)
+	i, err := faults.New(r.api.RESTConfig("n1", url), klog.Background())
 	if err != nil {
 		t.Fatal(err)
 	}

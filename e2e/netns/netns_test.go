@@ -40,21 +40,7 @@ agent * start
 settle
 stream-stop s expect lost<=0
 expect-owner 172.18.0.50 node=n2
--- e.yaml --
-apiVersion: crd.antrea.io/v1beta1
-kind: ExternalIPPool
-metadata: {name: pool}
-spec:
-  ipRanges: [{start: 172.18.0.50, end: 172.18.0.59}]
-  nodeSelector: {matchLabels: {egress: "yes"}}
----
-apiVersion: crd.antrea.io/v1beta1
-kind: Egress
-metadata: {name: web}
-spec:
-  appliedTo: {podSelector: {matchLabels: {app: web}}}
-  externalIPPool: pool
-`
+` + egress
 
 func TestMain(m *testing.M) {
 	status := m.Run()

@@ -2,7 +2,6 @@ package controller_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -24,6 +23,7 @@ import (
 	"towtank/agent/shell"
 	"towtank/agent/shell/controller"
 	"towtank/e2e/apiserver"
+	"towtank/e2e/apiserver/apitest"
 	"towtank/sim"
 	"towtank/sim/kube"
 )
@@ -36,22 +36,8 @@ type cluster struct {
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	s, err := apiserver.New(apiserver.Config{Unanswered: 50 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(l) }()
-	t.Cleanup(func() {
-		if err := errors.Join(s.Close(), <-ended); err != nil {
-			t.Error(err)
-		}
-	})
-	return &cluster{s, "https://" + l.Addr().String()}
+	s, url := apitest.Serve(t, apiserver.Config{Unanswered: 50 * time.Millisecond})
+	return &cluster{s, url}
 }
 
 func (c *cluster) apply(t *testing.T, yaml string) {

@@ -35,6 +35,7 @@ import (
 	"towtank/agent/shell/daemon"
 	"towtank/deploy"
 	"towtank/e2e/apiserver"
+	"towtank/e2e/apiserver/apitest"
 	"towtank/e2e/faults"
 	"towtank/e2e/vswitchd"
 	"towtank/sim"
@@ -218,7 +219,7 @@ func newNode(t testing.TB, name string) *realNode {
 	node.run(t, "ovs-vsctl", "--db=unix:"+server.Database(), "add-br", "br-int", "--",
 		"set", "bridge", "br-int", "datapath_type=netdev", "fail_mode=secure", "protocols=OpenFlow15")
 
-	api, url := kubernetesAPI(t)
+	api, url := apitest.Serve(t, apiserver.Config{})
 	before, _, _ := strings.Cut(objects, endpointSlice)
 	api.Do(func(c *kube.Cluster) {
 		if results, err := c.Apply([]byte(before), "objects.yaml"); err != nil {
@@ -437,27 +438,6 @@ func settled(t testing.TB, socket string, api *apiserver.Server) shell.Report {
 		g.Expect(api.Behind("n1", r.Kinds)).To(gomega.BeEmpty(), "kinds that the agent has not heard of")
 	}, "15s", "20ms").Should(gomega.Succeed())
 	return r
-}
-
-// kubernetesAPI serves the simulated Kubernetes on loopback.
-func kubernetesAPI(t testing.TB) (api *apiserver.Server, url string) {
-	t.Helper()
-	api, err := apiserver.New(apiserver.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- api.Serve(l) }()
-	t.Cleanup(func() {
-		if err := errors.Join(api.Close(), <-ended); err != nil {
-			t.Error(err)
-		}
-	})
-	return api, "https://" + l.Addr().String()
 }
 
 func clients(t testing.TB, c *rest.Config) (kubernetes.Interface, clientset.Interface) {
