@@ -22,7 +22,7 @@ type change struct {
 
 // dispatch sends off what can go now on each lane.
 func (l *Loop) dispatch() {
-	if l.mustReadBack() {
+	if l.connected && l.mustReadBack() {
 		// A dump must not cross an op: nothing new leaves until what is in flight has come back.
 		if l.change == nil && len(l.wiring) == 0 {
 			l.readBack()
@@ -31,12 +31,12 @@ func (l *Loop) dispatch() {
 	}
 	l.dispatchWiring()
 	l.dispatchDatapath()
-	l.settleIDs()
 }
 
-// mustReadBack reports whether something is not known that could be read back now.
+// mustReadBack reports whether something is to be read back. While the switch is away nothing is: what is known of the
+// host still changes, and what is not known waits.
 func (l *Loop) mustReadBack() bool {
-	return l.auditDue || (l.connected && l.env.Store.Unknown(isSwitchKind)) || l.env.Store.Unknown(isHostKind)
+	return l.auditDue || l.env.Store.Unknown(isSwitchKind) || l.env.Store.Unknown(isHostKind)
 }
 
 // isWiring reports whether an op goes by the wiring lane: the link of a sandbox.
@@ -318,7 +318,7 @@ func (l *Loop) readBack() {
 	}
 	// What is told from here on may be newer than the dump: it makes the next one due.
 	due := l.auditDue
-	l.dumping, l.auditDue = true, false
+	l.dumping, l.auditDue, l.reread = true, false, false
 	var all []datapath.Object
 	fail := func(err error) {
 		l.auditDue = l.auditDue || due
@@ -337,6 +337,11 @@ func (l *Loop) readBack() {
 		l.seams.Host.Dump(func(h []datapath.Object, err error) {
 			if err != nil {
 				fail(err)
+				return
+			}
+			if l.reread {
+				l.dumping, l.auditDue = false, l.auditDue || due
+				l.wake()
 				return
 			}
 			all = append(all, h...)
@@ -376,15 +381,4 @@ func (l *Loop) armAudit() {
 func (l *Loop) Audit() {
 	l.auditDue = true
 	l.wake()
-}
-
-// settleIDs makes freed ids usable again when no Change that frees them is in flight.
-func (l *Loop) settleIDs() {
-	if l.change == nil && l.env.Store.PendingCount() == 0 {
-		l.env.Groups.Settled()
-		l.env.Marks.Settled()
-		if l.env.Marks.Retry() {
-			l.wake()
-		}
-	}
 }

@@ -51,6 +51,7 @@ type Loop struct {
 	stopped    bool
 	dumped     bool // both dumps were read: known is known
 	dumping    bool
+	reread     bool // the switch began anew during the dump
 	connected  bool
 
 	wiring   map[string]bool // sandbox units with a link op in flight
@@ -192,9 +193,13 @@ func (l *Loop) takenAway(ev any) bool {
 
 func (l *Loop) connection(d datapath.DisconnectEvent) {
 	l.connected = d.Connected
+	if l.change != nil {
+		l.change.broken = true // what is left of it was meant for the switch as it was
+	}
 	if !d.Connected {
 		return
 	}
+	l.reread = true // a dump under way may be one of the switch as it was
 	// What is on the switch now is told by the switch. The fresh dump leads to one bundle with
 	// everything, so that no half pipeline forwards.
 	l.env.Store.Forget(isSwitchKind)
@@ -272,6 +277,9 @@ func (l *Loop) turn() {
 			a.Advance()
 		}
 	}
+	if l.env.Marks.Retry() {
+		l.wake()
+	}
 }
 
 // render renders the dirty units of every kind whose sources were heard. The others wait, untouched:
@@ -322,6 +330,7 @@ func (l *Loop) tellRealised() {
 			if c := l.byKind[unitKind(u)]; c != nil {
 				c.Realised(u)
 			}
+			l.env.Groups.Settled(u)
 		}
 	}
 }

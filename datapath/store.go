@@ -371,6 +371,24 @@ func (s *Store) Objects(name string) []Object {
 	return objs
 }
 
+// OnNode returns what is, as far as is known, on the node for a unit: what it wants there, the versions of before, and what
+// it gave up. Of what is not known it is what was known last.
+func (s *Store) OnNode(name string) []Object {
+	u := s.units[name]
+	if u == nil {
+		return nil
+	}
+	var objs []Object
+	for _, keys := range [2][]Key{u.keys, u.left} {
+		for _, k := range keys {
+			if e := s.entries[k]; e != nil && e.known != nil {
+				objs = append(objs, e.known)
+			}
+		}
+	}
+	return objs
+}
+
 // Waiting returns the keys for which the unit is a candidate with another text than the winner's.
 func (s *Store) Waiting(name string) []Key {
 	u := s.units[name]

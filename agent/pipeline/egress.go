@@ -61,3 +61,16 @@ func (n *Node) PodEgressUnknown(l *List, unit string, ofport uint32, v6 bool) {
 func (n *Node) PodEgressNone(l *List, unit string, ofport uint32, v6 bool) {
 	flow(l, Cookie(CookiePodEgress, unit), TableEgressMark, 200, terms(of.IPFamily(v6), of.InPortIs(ofport)))
 }
+
+// PodEgressMark reads the mark from a flow that PodEgressLocal made.
+func PodEgressMark(f *of.Flow) (mark uint8, ok bool) {
+	if f.Table() != TableEgressMark || f.Cookie()>>56 != CookiePodEgress {
+		return 0, false
+	}
+	for _, a := range f.Actions() {
+		if set, isSet := a.(of.SetFieldAction); isSet && set.Field == regMark.Field {
+			return uint8(set.Value.Lo), true
+		}
+	}
+	return 0, false
+}

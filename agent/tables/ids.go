@@ -17,9 +17,9 @@ type Groups struct {
 	byUnit  map[string][]string // roles that a unit has an id for
 	// kept are ids that a dump showed in use, by the cookie of the flows that use them.
 	kept map[uint32]uint64
-	// cooling are ids freed in the current Change, by who had them: given to nobody else before it is
-	// done.
+	// cooling are freed ids, by who had them, and by the unit of that: given to nobody else before the unit is realised.
 	cooling map[uint32]groupOwner
+	freed   map[string][]uint32
 }
 
 // groupOwner is a unit and what it has a group for.
@@ -30,7 +30,10 @@ func (o groupOwner) String() string { return o.unit + "#" + o.role }
 
 // NewGroups returns an empty allocator.
 func NewGroups() *Groups {
-	return &Groups{byOwner: map[groupOwner]uint32{}, byID: map[uint32]groupOwner{}, byUnit: map[string][]string{}, kept: map[uint32]uint64{}, cooling: map[uint32]groupOwner{}}
+	return &Groups{
+		byOwner: map[groupOwner]uint32{}, byID: map[uint32]groupOwner{}, byUnit: map[string][]string{}, kept: map[uint32]uint64{},
+		cooling: map[uint32]groupOwner{}, freed: map[string][]uint32{},
+	}
 }
 
 // Keep reserves an id for the owner whose flows carry the cookie.
@@ -88,6 +91,7 @@ func (g *Groups) Free(unit, role string) {
 	delete(g.byID, id)
 	delete(g.kept, id)
 	g.cooling[id] = owner
+	g.freed[unit] = append(g.freed[unit], id)
 	roles := slices.DeleteFunc(g.byUnit[unit], func(r string) bool { return r == role })
 	if len(roles) == 0 {
 		delete(g.byUnit, unit)
@@ -103,11 +107,14 @@ func (g *Groups) FreeUnit(unit string) {
 	}
 }
 
-// Settled says that no Change that frees ids is in flight.
-func (g *Groups) Settled() {
-	if len(g.cooling) > 0 {
-		clear(g.cooling)
+// Settled says that a unit is realised: no group or flow on the switch has an id that it gave back.
+func (g *Groups) Settled(unit string) {
+	for _, id := range g.freed[unit] {
+		if g.cooling[id].unit == unit {
+			delete(g.cooling, id)
+		}
 	}
+	delete(g.freed, unit)
 }
 
 // Len returns the number of ids given out.
@@ -172,13 +179,25 @@ func (m *Marks) Free(ip netip.Addr) {
 	}
 }
 
-// Settled says that no Change that frees marks is in flight.
-func (m *Marks) Settled() {
-	if len(m.cooling) == 0 {
+// Cooling reports whether marks were given back and wait for Settled.
+func (m *Marks) Cooling() bool { return len(m.cooling) > 0 }
+
+// Settled makes the marks that were given back usable, but for those that are still used: on the node something has
+// them, and could not be changed yet.
+func (m *Marks) Settled(used map[uint8]bool) {
+	before := len(m.cooling)
+	maps.DeleteFunc(m.cooling, func(mark uint8, _ bool) bool { return !used[mark] })
+	if len(m.cooling) == before {
 		return
 	}
-	clear(m.cooling)
-	m.retry, m.waiting = m.waiting, map[netip.Addr]bool{}
+	//determinism:ignore each is only moved
+	for ip := range m.waiting {
+		if m.retry == nil {
+			m.retry = map[netip.Addr]bool{}
+		}
+		m.retry[ip] = true
+	}
+	clear(m.waiting)
 }
 
 // Retry reports whether IPs that got no mark may get one now.
