@@ -65,9 +65,9 @@ type Switch struct {
 	life  context.Context // ends with Close
 	close context.CancelFunc
 
-	telling sync.Mutex      // held while a port is told of
-	told    map[string]bool // ports that the caller knows
-	attempt int             // the connection whose events count: what an older one says last is not told
+	telling sync.Mutex                    // held while a port is told of
+	told    map[string]datapath.PortEvent // what the caller knows of the ports that have a number
+	attempt int                           // the connection whose events count: what an older one says last is not told
 
 	mu     sync.Mutex
 	of     *channel
@@ -84,7 +84,7 @@ func Connect(cfg Config) (*Switch, error) { return ConnectContext(context.Backgr
 
 // ConnectContext is Connect, with a context that ends the attempt; it is not used after that.
 func ConnectContext(ctx context.Context, cfg Config) (*Switch, error) {
-	s := &Switch{cfg: cfg, told: map[string]bool{}}
+	s := &Switch{cfg: cfg, told: map[string]datapath.PortEvent{}}
 	s.life, s.close = context.WithCancel(context.Background())
 	if cfg.RetryEvery == 0 {
 		s.cfg.RetryEvery = time.Second
@@ -97,8 +97,31 @@ func ConnectContext(ctx context.Context, cfg Config) (*Switch, error) {
 	return s, nil
 }
 
-// connect makes all three connections. Ports that were told of before and are not there any more are told as gone.
-func (s *Switch) connect(ctx context.Context) error {
+// connect makes all three connections. The database comes last: it tells of ports, and while vswitchd is down every
+// attempt fails. Ports that were told of before and are not there any more are told as gone.
+func (s *Switch) connect(ctx context.Context) (err error) {
+	ctl, err := dialControl(s.cfg.Control)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			ctl.Close()
+		}
+	}()
+	of, err := dialOpenFlow(ctx, "unix", s.cfg.OpenFlow, func(m openflow.Message) {
+		if in, ok := m.(*openflow.PacketIn); ok && s.cfg.PacketIn != nil {
+			s.cfg.PacketIn(in)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			of.close(err)
+		}
+	}()
 	s.telling.Lock()
 	s.attempt++
 	attempt, before := s.attempt, slices.Collect(maps.Keys(s.told))
@@ -110,27 +133,10 @@ func (s *Switch) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	of, err := dialOpenFlow(ctx, "unix", s.cfg.OpenFlow, func(m openflow.Message) {
-		if in, ok := m.(*openflow.PacketIn); ok && s.cfg.PacketIn != nil {
-			s.cfg.PacketIn(in)
-		}
-	})
-	if err != nil {
-		db.Close()
-		return err
-	}
-	ctl, err := dialControl(s.cfg.Control)
-	if err != nil {
-		db.Close()
-		of.close(err)
-		return err
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		db.Close()
-		of.close(errNotConnected)
-		ctl.Close()
 		return errNotConnected
 	}
 	s.db, s.of, s.ctl = db, of, ctl
@@ -140,17 +146,19 @@ func (s *Switch) connect(ctx context.Context) error {
 	return nil
 }
 
-// portChanged tells the caller of a port, and remembers those that the caller knows a number of.
+// portChanged tells the caller of a port, unless that is what it was told last: a new connection to the database
+// brings all ports, and a caller that hears of one does work.
 func (s *Switch) portChanged(attempt int, e datapath.PortEvent) {
 	s.telling.Lock()
 	defer s.telling.Unlock()
-	if attempt != s.attempt {
+	before, known := s.told[e.Name]
+	if attempt != s.attempt || e == before || (e.OFPort == 0 && !known) {
 		return
 	}
 	if e.OFPort == 0 {
 		delete(s.told, e.Name)
 	} else {
-		s.told[e.Name] = true
+		s.told[e.Name] = e
 	}
 	if s.cfg.Port != nil {
 		s.cfg.Post(func() { s.cfg.Port(e) })

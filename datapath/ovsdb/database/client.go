@@ -32,7 +32,7 @@ type Config struct {
 	Network, Address string // "unix", PATH or "tcp", HOST:PORT
 	Bridge           string
 	// Before are the ports that were told of over an earlier connection: Changed hears first of those that are
-	// not there any more.
+	// not there any more, and then of all that are, changed or not.
 	Before []string
 	// Changed hears of every port whose number or link changed: of those that are there before Open returns, and
 	// from then on from the reading goroutine. nil: nobody does.
@@ -86,7 +86,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	}
 	c := &Client{bridge: cfg.Bridge, changed: cfg.Changed, rows: map[string]map[string]row{}, told: map[string]datapath.PortEvent{}}
 	for _, name := range cfg.Before {
-		c.told[name] = datapath.PortEvent{} // differs from what is there, so that this is told, too
+		c.told[name] = datapath.PortEvent{} // differs from what is there: how it was is not known
 	}
 	c.conn = jsonrpc.New(conn, c.notified)
 	columns := func(names ...string) any { return map[string]any{"columns": names} }
