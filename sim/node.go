@@ -292,6 +292,9 @@ func (n *Node) hostEvent(ev any) {
 // tell posts an event to the node's agent.
 func (n *Node) tell(label string, ev any) {
 	if p := n.agent; p != nil && !p.dead {
+		if e, ok := ev.(datapath.PortEvent); ok && !p.news(e) {
+			return
+		}
 		p.post(label, func() { p.hear(ev) })
 	}
 }

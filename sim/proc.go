@@ -26,6 +26,7 @@ type proc struct {
 	paused bool
 	pumped map[kube.Kind]bool // a delivery of the kind is posted
 	calls  map[*edge.CNIRequest]bool
+	ports  map[string]datapath.PortEvent // what it was told of the ports that have a number
 }
 
 // agentKinds returns the kinds that an agent watches. Pods are those of its node.
@@ -65,7 +66,12 @@ func (w *World) startAgent(n *Node) {
 	w.disturbed()
 	p.post("start", func() {
 		loop.Start()
-		n.factsTo(loop.Handle)
+		n.factsTo(func(ev any) {
+			if e, ok := ev.(datapath.PortEvent); ok {
+				p.news(e)
+			}
+			loop.Handle(ev)
+		})
 		p.watch()
 	})
 	w.gossip.start(n)
@@ -84,6 +90,7 @@ func (p *proc) unhold() {
 func newProc(n *Node, kinds []kube.Kind) *proc {
 	return &proc{
 		node: n, kinds: kinds, lane: n.name + "/agent", pumped: map[kube.Kind]bool{}, calls: map[*edge.CNIRequest]bool{},
+		ports: map[string]datapath.PortEvent{},
 	}
 }
 
@@ -100,6 +107,21 @@ func (p *proc) watch() {
 		stream.Suspend()
 	}
 	p.pump()
+}
+
+// news reports whether an event of a port is not what the agent was told last, and notes it. As on a real node, a new
+// connection to the switch brings only what changed.
+func (p *proc) news(e datapath.PortEvent) bool {
+	before, known := p.ports[e.Name]
+	if e == before || (e.OFPort == 0 && !known) {
+		return false
+	}
+	if e.OFPort == 0 {
+		delete(p.ports, e.Name)
+	} else {
+		p.ports[e.Name] = e
+	}
+	return true
 }
 
 // factsTo tells a starting agent what is on its node.
