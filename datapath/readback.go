@@ -27,6 +27,7 @@ func (s *Store) keys(group func(Kind) bool) []Key {
 // not name is known to be absent. Keys in flight are left alone: their result comes. Objects that no
 // unit wants become orphans. It returns the number of keys whose known version changed.
 func (s *Store) Load(dump []Object, group func(Kind) bool) int {
+	s.answers++
 	seen := make(map[Key]Object, len(dump))
 	for _, o := range dump {
 		seen[o.Key()] = o
@@ -49,9 +50,8 @@ func (s *Store) Load(dump []Object, group func(Kind) bool) int {
 		if s.entries[k] != nil {
 			continue
 		}
-		e := &entry{key: k, known: o, orphan: true}
-		s.entries[k] = e
-		s.orphans[k] = e
+		e := &entry{key: k, known: o, orphan: true, unowned: true}
+		s.entries[k], s.orphans[k], s.unowned[k] = e, e, e
 		changed++
 	}
 	return changed
@@ -87,6 +87,20 @@ func (s *Store) Orphans() []Object {
 	SortObjects(objs)
 	return objs
 }
+
+// Unowned returns what is on the node and of no unit: orphans, what waits to be deleted, and what could not be. The order is
+// any.
+func (s *Store) Unowned() []Object {
+	var objs []Object
+	//determinism:ignore the caller is told that the order is any
+	for _, e := range s.unowned {
+		objs = append(objs, e.known)
+	}
+	return objs
+}
+
+// Answers counts the results and dumps that were taken in: as long as it is the same, so is what is known of the node.
+func (s *Store) Answers() uint64 { return s.answers }
 
 // ReleaseOrphans lets the orphans that take accepts be deleted; it returns how many.
 func (s *Store) ReleaseOrphans(take func(Object) bool) int {

@@ -24,6 +24,10 @@ type Store struct {
 	// orphans are entries that a dump showed and no unit ever wanted: they are deleted only when
 	// ReleaseOrphans says that every source was heard.
 	orphans map[Key]*entry
+	// unowned are all entries that are on the node and of no unit, orphans among them.
+	unowned map[Key]*entry
+	// answers counts what was told of the node: results and dumps.
+	answers uint64
 	// realised collects the units that came to have nothing pending.
 	realised map[string]bool
 }
@@ -50,6 +54,7 @@ type entry struct {
 	flight  bool // an op for the key is in a Change that has no result yet
 	orphan  bool // held back: no unit wants it, and not all sources were heard or its deletion was refused
 	pending bool
+	unowned bool // it is in the Store's unowned
 	// prev and next are the neighbours in the list of pending entries.
 	prev, next *entry
 }
@@ -75,7 +80,7 @@ type unit struct {
 func NewStore() *Store {
 	return &Store{
 		entries: map[Key]*entry{}, units: map[string]*unit{},
-		orphans: map[Key]*entry{}, realised: map[string]bool{},
+		orphans: map[Key]*entry{}, unowned: map[Key]*entry{}, realised: map[string]bool{},
 	}
 }
 
@@ -265,6 +270,14 @@ func (s *Store) settle(e *entry) {
 		if w == nil && e.known == nil && e.state == isKnown {
 			delete(s.entries, e.key)
 			delete(s.orphans, e.key)
+		}
+	}
+	if nobody := e.known != nil && len(e.cands) == 0 && len(e.leaving) == 0; nobody != e.unowned {
+		e.unowned = nobody
+		if nobody {
+			s.unowned[e.key] = e
+		} else {
+			delete(s.unowned, e.key)
 		}
 	}
 }
@@ -522,6 +535,7 @@ func (s *Store) Depart(ops []Op) {
 
 // Arrive takes the results of ops that departed.
 func (s *Store) Arrive(ops []Op, results []OpResult) {
+	s.answers++
 	for i, op := range ops {
 		e := op.entry
 		e.flight = false

@@ -159,6 +159,9 @@ func TestStoreConverges(t *testing.T) {
 		if n := s.PendingCount(); n != 0 {
 			t.Fatalf("seed %d: %d keys pending after everything was done", seed, n)
 		}
+		if got := s.Unowned(); len(got) != 1 || !Equal(got[0], foreign) {
+			t.Fatalf("seed %d: of no unit are %v, want %v", seed, got, foreign)
+		}
 		delete(m.node, foreign.Key())
 		if want := s.Desired(); !slices.EqualFunc(want, m.dump(), Equal) {
 			t.Fatalf("seed %d: on the node is %v, want %v", seed, m.dump(), want)

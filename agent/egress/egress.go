@@ -32,7 +32,7 @@ type Egress struct {
 	sorted     []*v1beta1.Egress
 	selectors  map[string]*selector
 	podsDue    map[string]bool // Pods to look at again in Prepare; "*" for all
-	marksDue   bool            // marks that were given back may be free by now
+	marksSeen  uint64          // the Store's Answers when marks that were given back were looked at last
 
 	// addressed are own Egress IPs whose address was announced, or was there at the start.
 	announced map[netip.Addr]bool
@@ -379,7 +379,6 @@ func (e *Egress) Render(unit string) ([]datapath.Object, datapath.Precedence) {
 
 // Realised implements tables.Concern.
 func (e *Egress) Realised(unit string) {
-	e.marksDue = true
 	if text, ok := strings.CutPrefix(unit, "egressip/"); ok {
 		if ip, err := netip.ParseAddr(text); err == nil {
 			e.realisedIP(unit, ip)

@@ -70,6 +70,7 @@ func (e *Egress) bandwidth(ip netip.Addr) (rate, burst uint32, ok bool) {
 func (e *Egress) realisedIP(unit string, ip netip.Addr) {
 	if !e.isLocal(ip) && !e.env.Store.Has(unit) {
 		e.env.Marks.Free(ip)
+		e.marksSeen = 0
 		e.subnets.free(ip)
 		delete(e.announced, ip)
 	}

@@ -2,36 +2,34 @@ package egress
 
 import (
 	"towtank/agent/pipeline"
-	"towtank/datapath/openflow"
+	"towtank/datapath"
 )
 
-// Advance is called at the end of every turn of the loop: marks that were given back are usable again when no flow of a Pod
-// sets them any more. One that could not be changed yet still does, and would leave with the address that has the mark next.
+// Advance is called at the end of every turn of the loop: marks that were given back are usable again when nothing on the
+// node has them any more. What has one, and could not be changed or removed yet, would send packets out with the address
+// that has the mark next: the flow of a Pod, and what an agent before this one left.
 func (e *Egress) Advance() {
-	if !e.marksDue {
+	now := e.env.Store.Answers()
+	if now == e.marksSeen || !e.env.Marks.Cooling() {
 		return
 	}
-	e.marksDue = false
-	if !e.env.Marks.Cooling() {
-		return
-	}
+	e.marksSeen = now
 	used := map[uint8]bool{}
-	look := func(key string) {
-		for _, o := range e.env.Store.OnNode("podegress/" + key) {
-			if f, ok := o.(*openflow.Flow); ok {
-				if mark, ok := pipeline.PodEgressMark(f); ok {
-					used[mark] = true
-				}
+	look := func(objs []datapath.Object) {
+		for _, o := range objs {
+			if mark, ok := pipeline.MarkOf(o); ok {
+				used[mark] = true
 			}
 		}
 	}
+	look(e.env.Store.Unowned())
 	//determinism:ignore a set is made
 	for key := range e.source {
-		look(key)
+		look(e.env.Store.OnNode("podegress/" + key))
 	}
 	//determinism:ignore a set is made
 	for key := range e.restored {
-		look(key)
+		look(e.env.Store.OnNode("podegress/" + key))
 	}
 	e.env.Marks.Settled(used)
 }

@@ -3,6 +3,8 @@ package pipeline
 import (
 	"net/netip"
 
+	"towtank/datapath"
+	"towtank/datapath/host"
 	of "towtank/datapath/openflow"
 )
 
@@ -62,15 +64,21 @@ func (n *Node) PodEgressNone(l *List, unit string, ofport uint32, v6 bool) {
 	flow(l, Cookie(CookiePodEgress, unit), TableEgressMark, 200, terms(of.IPFamily(v6), of.InPortIs(ofport)))
 }
 
-// PodEgressMark reads the mark from a flow that PodEgressLocal made.
-func PodEgressMark(f *of.Flow) (mark uint8, ok bool) {
-	if f.Table() != TableEgressMark || f.Cookie()>>56 != CookiePodEgress {
-		return 0, false
-	}
-	for _, a := range f.Actions() {
-		if set, isSet := a.(of.SetFieldAction); isSet && set.Field == regMark.Field {
-			return uint8(set.Value.Lo), true
+// MarkOf returns the mark of an Egress IP that an object sets or acts on.
+func MarkOf(o datapath.Object) (mark uint8, ok bool) {
+	switch t := o.(type) {
+	case host.IPTables:
+		_, mark, ok = EgressMarkOf(t)
+	case host.Rule:
+		mark, ok = uint8(t.FwMark), t.FwMask == MarkMask
+	case *of.Meter:
+		mark, ok = uint8(t.ID), t.ID <= MarkMask
+	case *of.Flow:
+		for _, a := range t.Actions() {
+			if set, isSet := a.(of.SetFieldAction); isSet && set.Field == regMark.Field {
+				return uint8(set.Value.Lo), true
+			}
 		}
 	}
-	return 0, false
+	return mark, ok
 }
