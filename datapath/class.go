@@ -19,6 +19,8 @@ const (
 	ClassHealth   Class = "health"
 	ClassSysctl   Class = "sysctl"
 	ClassAnnounce Class = "announce"
+	// ClassDumpConntrack reads and writes nothing: only a fault of that name hits it, "any" does not.
+	ClassDumpConntrack Class = "dump-conntrack"
 )
 
 // ClassOf returns the class of writes of objects of a kind.

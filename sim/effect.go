@@ -32,12 +32,15 @@ const (
 	EffectAnnounce = string(datapath.ClassAnnounce)
 	EffectResolve  = string(datapath.ClassResolve)
 	EffectRecord   = "record"
+	// EffectDumpConntrack is no effect, for it only reads: it is neither counted nor in the journal, and "any" does
+	// not hit it.
+	EffectDumpConntrack = string(datapath.ClassDumpConntrack)
 )
 
 // Effects lists the classes that a fault can name.
 var Effects = []string{
 	EffectSwitch, EffectPorts, EffectMeters, EffectFlush, EffectIPTables, EffectIPSet, EffectRoute, EffectAddress,
-	EffectLink, EffectIPAM, EffectAPIStatus, EffectAPIGet,
+	EffectLink, EffectIPAM, EffectAPIStatus, EffectAPIGet, EffectDumpConntrack,
 }
 
 // seamOf says which seam an effect is counted for: switch, host, api, or "" for those that write
@@ -228,7 +231,7 @@ type Faults []*Fault
 func (fs Faults) Hit(class string) FaultMode {
 	var mode FaultMode
 	for _, f := range fs {
-		if f.Effect != class && f.Effect != "any" {
+		if f.Effect != class && (f.Effect != "any" || class == EffectDumpConntrack) {
 			continue
 		}
 		f.seen++

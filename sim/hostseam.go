@@ -98,10 +98,10 @@ func (h hostSeam) FlushConntrack(tuples []datapath.Tuple, done func(error)) {
 // DumpConntrack implements datapath.Host.
 func (h hostSeam) DumpConntrack(done func([]datapath.ConntrackEntry, error)) {
 	n := h.p.node
-	h.p.read("host", "dump conntrack", func() func() {
+	h.p.readConntrack("host", func() func() {
 		entries := n.ns.DumpConntrack()
 		return func() { done(entries, nil) }
-	})
+	}, func(err error) { done(nil, err) })
 }
 
 // Check implements datapath.Host.

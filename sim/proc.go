@@ -165,6 +165,23 @@ func (p *proc) read(lane, label string, read func() func()) {
 	})
 }
 
+// readConntrack is read of what faults can hit.
+func (p *proc) readConntrack(lane string, read func() func(), fail func(error)) {
+	p.read(lane, "dump conntrack", func() func() {
+		n := p.node
+		switch mode := n.faults.Hit(EffectDumpConntrack); mode {
+		case "", Late:
+			return read()
+		case Die, DieAfter:
+			n.world.killAgent(n, "fault at "+EffectDumpConntrack)
+			n.world.revive(n)
+			return func() {}
+		default:
+			return func() { fail(errFault) }
+		}
+	})
+}
+
 // pump has one event per kind delivered; the delivery posts the next.
 func (p *proc) pump() {
 	if p.stream == nil || p.dead {

@@ -89,13 +89,13 @@ func tuplesText(tuples []datapath.Tuple) string { return fmt.Sprint(tuples) }
 // DumpConntrack implements datapath.Switch.
 func (s switchSeam) DumpConntrack(zones []uint16, done func([]datapath.ConntrackEntry, error)) {
 	n := s.p.node
-	s.p.read("switch", "dump conntrack", func() func() {
+	s.p.readConntrack("switch", func() func() {
 		if !n.ovsUp {
 			return func() { done(nil, errOVSDown) }
 		}
 		entries := n.sw.DumpConntrack(zones)
 		return func() { done(entries, nil) }
-	})
+	}, func(err error) { done(nil, err) })
 }
 
 // ResolveTunnel implements datapath.Switch.

@@ -29,32 +29,51 @@ type flusher struct {
 	switchRetry, kernelRetry retry
 }
 
-// retry is when a flush that failed is followed by a look at what is there.
+// retry is when a flush or a look at what is there that failed is followed by another look.
 type retry struct {
-	delay   time.Duration
-	waiting bool
+	delay  time.Duration
+	timer  edge.Timer // nil: none runs
+	paused bool       // there is no switch: when it is back, it is looked at anyway
 }
 
-// Back-off of flushes that fail.
+// pause ends waiting until resume.
+func (r *retry) pause() {
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	*r = retry{paused: true}
+}
+
+func (r *retry) resume() { r.paused = false }
+
+// Back-off of what fails.
 const (
 	retryMin = time.Second
 	retryMax = time.Minute
 )
 
-// retry looks at what is there after a failed flush: what became of it is not known.
+// retry looks at what is there later, after a flush or a look that failed: what became of a flush is not known.
 func (f *flusher) retry(r *retry, err error, look func()) {
 	switch {
 	case err == nil:
 		r.delay = 0
-	case !r.waiting:
+	case r.timer == nil && !r.paused:
 		r.delay = min(max(2*r.delay, retryMin), retryMax)
-		r.waiting = true
-		f.env.Log.Error(err, "Conntrack was not flushed", "retry", r.delay)
-		f.env.Clock.AfterFunc(r.delay, edge.Work, func() {
-			r.waiting = false
+		f.env.Log.Error(err, "Conntrack was not flushed or not read", "retry", r.delay)
+		r.timer = f.env.Clock.AfterFunc(r.delay, edge.Work, func() {
+			r.timer = nil
 			look()
 		})
 	}
+}
+
+// disconnected hears that there is no switch: nothing on it is tried until resync is called.
+func (f *flusher) disconnected() { f.switchRetry.pause() }
+
+// connected hears that there is a switch again.
+func (f *flusher) connected() {
+	f.switchRetry.resume()
+	f.resync()
 }
 
 // allowed is which backends connections to the frontends of a Service port may have.
@@ -117,7 +136,7 @@ func (f *flusher) realised(unit string) {
 	} else {
 		f.applied[unit] = cur
 	}
-	if !f.synced {
+	if !f.synced && !f.waits() {
 		f.resync()
 	}
 	var tuples []datapath.Tuple
@@ -183,7 +202,7 @@ func (f *flusher) flushHost(tuples []datapath.Tuple) {
 func (f *flusher) resyncHost() {
 	f.env.Host.DumpConntrack(func(entries []datapath.ConntrackEntry, err error) {
 		if err != nil {
-			f.env.Log.Error(err, "The kernel's conntrack could not be read")
+			f.retry(&f.kernelRetry, err, f.resyncHost)
 			return
 		}
 		type key struct {
@@ -207,6 +226,9 @@ func (f *flusher) resyncHost() {
 			if e.Proto != openflow.ProtoTCP && served[key{e.Proto, e.OrigDst}] != translated && (translated || e.ReplySrc == e.OrigDst) {
 				tuples = append(tuples, datapath.Tuple{Proto: e.Proto, Frontend: e.OrigDst, Backend: e.ReplySrc})
 			}
+		}
+		if len(tuples) == 0 {
+			f.retry(&f.kernelRetry, nil, nil)
 		}
 		f.flushHost(tuples)
 	})
@@ -238,19 +260,28 @@ func (f *flusher) resync() {
 	f.env.Switch.DumpConntrack(zones, func(entries []datapath.ConntrackEntry, err error) {
 		f.dumping = false
 		if err != nil {
-			f.env.Log.Error(err, "Conntrack could not be read")
 			f.synced = false
+			f.retry(&f.switchRetry, err, f.resync)
 			return
 		}
-		f.flush(f.stale(entries))
+		tuples := f.stale(entries)
+		if len(tuples) == 0 {
+			f.retry(&f.switchRetry, nil, nil)
+		}
+		f.flush(tuples)
 		if f.again {
 			f.resync()
 		}
 	})
 }
 
+// waits reports whether the switch is looked at later anyway: each look reads everything that it has.
+func (f *flusher) waits() bool {
+	return f.dumping || f.switchRetry.timer != nil || f.switchRetry.paused
+}
+
 // mayAdvance reports whether advance has anything to do now.
-func (f *flusher) mayAdvance() bool { return !f.started && (!f.synced || f.quiet()) }
+func (f *flusher) mayAdvance() bool { return !f.started && ((!f.synced && !f.waits()) || f.quiet()) }
 
 // quiet reports whether nothing is to be written, and nothing is left that nobody wants.
 func (f *flusher) quiet() bool {
@@ -260,7 +291,7 @@ func (f *flusher) quiet() bool {
 // advance looks at what is there at the start: once everything was rendered, and again once nothing is
 // left on the switch of what was there before and is wanted no more, because it made entries until then.
 func (f *flusher) advance() {
-	if !f.synced && !f.dumping {
+	if !f.synced && !f.waits() {
 		f.resync()
 		f.resyncHost()
 	}

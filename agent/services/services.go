@@ -117,7 +117,9 @@ func (s *Services) Handle(ev any, old runtime.Object) {
 		}
 	case datapath.DisconnectEvent:
 		if e.Connected {
-			s.stale.resync()
+			s.stale.connected()
+		} else {
+			s.stale.disconnected()
 		}
 	}
 }

@@ -44,6 +44,10 @@ type Config struct {
 	Disconnect func(datapath.DisconnectEvent)
 	PacketIn   func(*openflow.PacketIn)
 
+	// Strange hears, once, of an entry of conntrack that DumpConntrack cannot read and leaves out; nil: nobody does.
+	// It is called without Post.
+	Strange func(error)
+
 	// LearnedTables are tables in which all flows were learned: they are left out of Dump.
 	LearnedTables []uint8
 	// OurPort says whether a port is the caller's; nil: all are.
@@ -68,6 +72,8 @@ type Switch struct {
 	telling sync.Mutex                    // held while a port is told of
 	told    map[string]datapath.PortEvent // what the caller knows of the ports that have a number
 	attempt int                           // the connection whose events count: what an older one says last is not told
+
+	strange sync.Once // of Config.Strange
 
 	mu     sync.Mutex
 	of     *channel
@@ -362,7 +368,7 @@ func (s *Switch) FlushConntrack(tuples []datapath.Tuple, done func(error)) {
 	of.flush(tuples, answer)
 }
 
-// DumpConntrack implements datapath.Switch.
+// DumpConntrack implements datapath.Switch. Entries that it cannot read are left out.
 func (s *Switch) DumpConntrack(zones []uint16, done func([]datapath.ConntrackEntry, error)) {
 	_, _, ctl, err := s.conns()
 	if err != nil {
@@ -372,10 +378,13 @@ func (s *Switch) DumpConntrack(zones []uint16, done func([]datapath.ConntrackEnt
 	go func() {
 		var all []datapath.ConntrackEntry
 		for _, z := range zones {
-			entries, err := ctl.DumpConntrack(z)
+			entries, strange, err := ctl.DumpConntrack(z)
 			if err != nil {
 				s.cfg.Post(func() { done(nil, err) })
 				return
+			}
+			if strange != nil && s.cfg.Strange != nil {
+				s.strange.Do(func() { s.cfg.Strange(strange) })
 			}
 			all = append(all, entries...)
 		}

@@ -9,35 +9,42 @@ import (
 	"towtank/datapath"
 )
 
-var protoNumbers = map[string]uint8{"tcp": 6, "udp": 17, "sctp": 132, "icmp": 1, "icmpv6": 58}
+// protoNumbers are the protocols that Open vSwitch prints the names of (ct_dpif_format_ipproto in lib/ct-dpif.c); of
+// every other one it prints the number.
+var protoNumbers = map[string]uint8{"icmp": 1, "igmp": 2, "tcp": 6, "udp": 17, "dccp": 33, "icmpv6": 58, "sctp": 132, "udplite": 136}
 
-// DumpConntrack returns the entries of a zone, as dpctl/dump-conntrack prints them.
-func (c *Client) DumpConntrack(zone uint16) ([]datapath.ConntrackEntry, error) {
+// DumpConntrack returns the entries of a zone, as dpctl/dump-conntrack prints them, and of ParseConntrack what is
+// wrong with those that it cannot read.
+func (c *Client) DumpConntrack(zone uint16) (entries []datapath.ConntrackEntry, strange, err error) {
 	text, err := c.Call("dpctl/dump-conntrack", "zone="+strconv.Itoa(int(zone)))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return ParseConntrack(text)
+	entries, strange = ParseConntrack(text)
+	return entries, strange, nil
 }
 
 // ParseConntrack parses the lines of dpctl/dump-conntrack, such as
 //
 //	tcp,orig=(src=10.0.0.2,dst=10.0.0.1,sport=8,dport=80),reply=(src=…,dst=…,sport=80,dport=8),zone=5,mark=5,protoinfo=(state=SYN_SENT)
 //
-// An entry of a protocol without ports has port 0. Labels and states are left out.
-func ParseConntrack(text string) ([]datapath.ConntrackEntry, error) {
-	var out []datapath.ConntrackEntry
+// An entry of a protocol without ports has port 0. Labels and states are left out. A line that cannot be read is left
+// out, too, for whoever sends a packet decides what is in conntrack; strange is what is wrong with the first such line.
+func ParseConntrack(text string) (entries []datapath.ConntrackEntry, strange error) {
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
 		e, err := parseEntry(line)
 		if err != nil {
-			return nil, fmt.Errorf("conntrack entry %q: %w", line, err)
+			if strange == nil {
+				strange = fmt.Errorf("conntrack entry %.200q: %w", line, err)
+			}
+			continue
 		}
-		out = append(out, e)
+		entries = append(entries, e)
 	}
-	return out, nil
+	return entries, strange
 }
 
 func parseEntry(line string) (e datapath.ConntrackEntry, err error) {

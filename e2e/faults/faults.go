@@ -176,6 +176,13 @@ func (i *Injector) plain(class datapath.Class, call func(done func(error)), done
 	}, func(err error, _ bool) { done(err) })
 }
 
+// conntrack is a dump of conntrack.
+func (i *Injector) conntrack(dump func(done func([]datapath.ConntrackEntry, error)), done func([]datapath.ConntrackEntry, error)) {
+	i.effect(datapath.ClassDumpConntrack, func(then func(func()), _ bool) {
+		dump(func(e []datapath.ConntrackEntry, err error) { then(func() { done(e, err) }) })
+	}, func(err error, _ bool) { done(nil, err) })
+}
+
 type faultySwitch struct {
 	datapath.Switch
 	i *Injector
@@ -194,6 +201,11 @@ func (s faultySwitch) Apply(stage datapath.Stage, ops []datapath.Op, done func([
 // FlushConntrack implements datapath.Switch.
 func (s faultySwitch) FlushConntrack(tuples []datapath.Tuple, done func(error)) {
 	s.i.plain(datapath.ClassFlush, func(done func(error)) { s.Switch.FlushConntrack(tuples, done) }, done)
+}
+
+// DumpConntrack implements datapath.Switch.
+func (s faultySwitch) DumpConntrack(zones []uint16, done func([]datapath.ConntrackEntry, error)) {
+	s.i.conntrack(func(done func([]datapath.ConntrackEntry, error)) { s.Switch.DumpConntrack(zones, done) }, done)
 }
 
 // ResolveTunnel implements datapath.Switch.
@@ -241,6 +253,11 @@ func (h faultyHost) Announce(a []datapath.Announcement, done func(error)) {
 // FlushConntrack implements datapath.Host.
 func (h faultyHost) FlushConntrack(tuples []datapath.Tuple, done func(error)) {
 	h.i.plain(datapath.ClassFlush, func(done func(error)) { h.Host.FlushConntrack(tuples, done) }, done)
+}
+
+// DumpConntrack implements datapath.Host.
+func (h faultyHost) DumpConntrack(done func([]datapath.ConntrackEntry, error)) {
+	h.i.conntrack(h.Host.DumpConntrack, done)
 }
 
 type faultyIPAM struct {

@@ -276,7 +276,7 @@ func parseWatch(a *args) Step {
 
 // effects are what fail can hit.
 var effects = []string{
-	"switch", "ports", "meters", "flush", "iptables", "ipset", "route", "address", "link", "ipam", "api-status", "api-get", "any",
+	"switch", "ports", "meters", "flush", "iptables", "ipset", "route", "address", "link", "ipam", "api-status", "api-get", "dump-conntrack", "any",
 }
 
 // Fail is `fail N EFFECT|any […]`, or `fail N clear` if Clear is set.

@@ -246,7 +246,10 @@ func connect(ctx context.Context, o Options, uplink string, q *shell.Queue, hand
 		sw, err := ovs.ConnectContext(ctx, ovs.Config{
 			Bridge: o.Bridge, Database: o.Database, OpenFlow: o.OpenFlow, Control: o.Control, Post: q.Post,
 			Port: func(e datapath.PortEvent) { handle(e) }, Disconnect: func(e datapath.DisconnectEvent) { handle(e) },
-			PacketIn:      r.packetIn,
+			PacketIn: r.packetIn,
+			Strange: func(err error) {
+				o.Log.Error(err, "Entries of conntrack are not understood: connections of UDP and SCTP among them are not flushed")
+			},
 			LearnedTables: []uint8{pipeline.TableAffinity},
 			// The device of the node's address is the local port of the bridge that tunnels leave by, of the same name.
 			Neighbour: (&neighbours{o.Netns, uplink}).find, NeighbourBridge: uplink,
