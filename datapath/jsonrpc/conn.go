@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -198,8 +200,8 @@ func (c *Conn) end(err error) {
 	c.mu.Unlock()
 	c.c.Close()
 	c.out.Stop()
-	for _, done := range pending {
-		done(nil, c.err)
+	for _, id := range slices.Sorted(maps.Keys(pending)) { // in the order in which they were asked
+		pending[id](nil, c.err)
 	}
 	close(c.done)
 }

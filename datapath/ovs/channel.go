@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,7 +37,7 @@ type channel struct {
 
 	mu      sync.Mutex // never held while anything is read or written
 	xid     uint32
-	waiting map[uint32]func(openflow.Message, error) // an answer may come in parts
+	waiting map[uint32]func(openflow.Message, error) // by xid, which grow; an answer may come in parts
 	err     error
 	drained bool // nobody waits any more, and nobody may
 	heard   time.Time
@@ -150,15 +152,15 @@ func (ch *channel) read(r *bufio.Reader) {
 	}
 }
 
-// drain tells everybody who waits that the connection ended.
+// drain tells everybody who waits that the connection ended, in the order in which they asked.
 func (ch *channel) drain() {
 	ch.mu.Lock()
 	waiting, err := ch.waiting, ch.err
 	ch.waiting, ch.drained = map[uint32]func(openflow.Message, error){}, true
 	ch.mu.Unlock()
-	for _, f := range waiting {
+	for _, xid := range slices.Sorted(maps.Keys(waiting)) {
 		ch.calls.Lock()
-		f(nil, err)
+		waiting[xid](nil, err)
 		ch.calls.Unlock()
 	}
 	close(ch.done)
@@ -197,7 +199,7 @@ func (ch *channel) newXIDs(n int) uint32 {
 }
 
 // wait has f called with every answer to the message, and with an error when the connection ends; never by
-// the caller's goroutine. It must be called before the message is sent; forget ends it.
+// the caller's goroutine. If it has ended already, those who wait are told in any order. It must be called before the message is sent; forget ends it.
 func (ch *channel) wait(xid uint32, f func(openflow.Message, error)) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()

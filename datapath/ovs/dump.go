@@ -57,7 +57,10 @@ func (ch *channel) dumpTables(done func(Tables, error)) {
 			}
 			if err != nil && !failed {
 				failed = true
-				done(t, err)
+				for k := range uint32(3) {
+					ch.forget(first + k) // no part of the others is of use
+				}
+				done(Tables{}, err)
 			}
 		})
 	}

@@ -8,22 +8,21 @@ import (
 )
 
 // applyMeters puts and deletes meters; each by itself, for they cannot be bundled. A meter that is there
-// already is changed, one that is not is added, whatever was thought of it.
+// already is changed, one that is not is added, whatever was thought of it. The switch answers only what it refuses:
+// without an answer to the barrier behind them nothing is known of any.
 func (ch *channel) applyMeters(ops []datapath.Op, done func([]datapath.OpResult)) {
 	const typeMeterMod, codeExists = 12, 1
 	res := make([]datapath.OpResult, len(ops))
 	var again []int
 	first := ch.newXIDs(len(ops))
 	for i, op := range ops {
-		ch.wait(first+uint32(i), func(m openflow.Message, err error) {
+		ch.wait(first+uint32(i), func(m openflow.Message, _ error) {
 			if e, ok := m.(*openflow.Error); ok {
 				if e.Type == typeMeterMod && e.Code == codeExists && !op.Delete() {
 					again = append(again, i)
 					return
 				}
 				res[i] = datapath.OpResult{Outcome: datapath.Refused, Err: fmt.Errorf("%s: %w", op.Key(), e)}
-			} else if err != nil {
-				res[i] = datapath.OpResult{Outcome: datapath.Unknown, Err: err}
 			}
 		})
 	}
@@ -37,22 +36,23 @@ func (ch *channel) applyMeters(ops []datapath.Op, done func([]datapath.OpResult)
 		for i := range ops {
 			ch.forget(first + uint32(i))
 		}
-		if err == nil && len(again) > 0 {
+		switch {
+		case err != nil:
+			done(datapath.AllResults(len(ops), datapath.Unknown, err))
+		case len(again) > 0:
 			ch.changeMeters(ops, again, res, done)
-			return
+		default:
+			done(res)
 		}
-		done(res)
 	})
 }
 
 func (ch *channel) changeMeters(ops []datapath.Op, which []int, res []datapath.OpResult, done func([]datapath.OpResult)) {
 	first := ch.newXIDs(len(which))
 	for k, i := range which {
-		ch.wait(first+uint32(k), func(m openflow.Message, err error) {
+		ch.wait(first+uint32(k), func(m openflow.Message, _ error) {
 			if e, ok := m.(*openflow.Error); ok {
 				res[i] = datapath.OpResult{Outcome: datapath.Refused, Err: fmt.Errorf("%s: %w", ops[i].Key(), e)}
-			} else if err != nil {
-				res[i] = datapath.OpResult{Outcome: datapath.Unknown, Err: err}
 			}
 		})
 	}
@@ -62,9 +62,13 @@ func (ch *channel) changeMeters(ops []datapath.Op, which []int, res []datapath.O
 		}
 		return b, nil
 	})
-	ch.barrier(func(error) {
+	ch.barrier(func(err error) {
 		for k := range which {
 			ch.forget(first + uint32(k))
+		}
+		if err != nil {
+			done(datapath.AllResults(len(ops), datapath.Unknown, err))
+			return
 		}
 		done(res)
 	})
