@@ -19,6 +19,7 @@ import (
 type task struct{ do func() }
 
 var pending struct {
+	running sync.Mutex // held while tasks are done
 	sync.Mutex
 	list   []*task
 	ending bool
@@ -43,8 +44,9 @@ func Ending() error {
 }
 
 // OnSignal has do called if a signal ends this process, after what was added later. done says that there is
-// nothing to take down any more. Once a signal came it does not return: the process is about to end.
-func OnSignal(do func()) (done func()) {
+// nothing to take down any more. Once a signal came it is ErrEnding: do is not called, and the caller takes down what
+// it has made. It must not wait for the end there: what is taken down may be waiting for the caller.
+func OnSignal(do func()) (done func(), err error) {
 	pending.begin.Do(func() {
 		ch := make(chan os.Signal, 1)
 		signal.Notify(ch, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -53,17 +55,16 @@ func OnSignal(do func()) (done func()) {
 	})
 	t := &task{do}
 	pending.Lock()
-	if pending.ending {
-		pending.Unlock()
-		select {}
-	}
 	defer pending.Unlock()
+	if pending.ending {
+		return nil, ErrEnding
+	}
 	pending.list = append(pending.list, t)
 	return func() {
 		pending.Lock()
 		defer pending.Unlock()
 		pending.list = slices.DeleteFunc(pending.list, func(x *task) bool { return x == t })
-	}
+	}, nil
 }
 
 // sweep is what the guard runs: its standard input ends with the process that it guards.
@@ -94,8 +95,10 @@ func startGuard() *os.File {
 	return out
 }
 
-// Run takes down what is still there: programs call it before they end.
+// Run takes down what is still there: programs call it before they end. If that is under way already, it waits for it.
 func Run() {
+	pending.running.Lock()
+	defer pending.running.Unlock()
 	pending.Lock()
 	list := slices.Clone(pending.list)
 	pending.list = nil

@@ -82,7 +82,10 @@ func newCluster(o lang.Options, p *programs) (*cluster, error) {
 		opts: o, programs: p, prefix: fmt.Sprintf("%s%d-", cleanup.Prefix(os.Getpid()), runs.Add(1)), began: time.Now(),
 		ports: map[string]uint16{}, timers: map[string]*time.Timer{}, dials: map[dialTo]time.Time{},
 	}
-	c.forget = cleanup.OnSignal(c.takeDown)
+	var err error
+	if c.forget, err = cleanup.OnSignal(c.takeDown); err != nil {
+		return nil, fmt.Errorf("%w: %w", scenarios.ErrTank, err)
+	}
 	if err := c.start(); err != nil {
 		c.close()
 		return nil, fmt.Errorf("%w: %w", scenarios.ErrTank, err)

@@ -64,7 +64,9 @@ func findPrograms() (*programs, error) {
 	if err != nil {
 		return nil, err
 	}
-	cleanup.OnSignal(func() { os.RemoveAll(to) })
+	if _, err := cleanup.OnSignal(func() { os.RemoveAll(to) }); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(to))
+	}
 	p := programsIn(to)
 	build := exec.Command("go", "build", "-o", to, "./cmd/towtank-agent", "./cmd/towtank-controller", "./cmd/towtank-cni", "./cmd/towtank-peer")
 	build.Dir = dir

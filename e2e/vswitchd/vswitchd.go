@@ -89,10 +89,13 @@ func start(real bool) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{dir: dir, real: real}
-	s.forget = cleanup.OnSignal(func() {
+	s.forget, err = cleanup.OnSignal(func() {
 		s.kill()
 		os.RemoveAll(s.dir)
 	})
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
 	if n := len(s.path("ovs-vswitchd.ctl")) + 20; n > maxSocketPath {
 		s.Close()
 		return nil, fmt.Errorf("%s: the sockets' paths would have about %d bytes, at most %d are allowed: set TMPDIR to a shorter one", dir, n, maxSocketPath)
