@@ -344,8 +344,8 @@ func (r *run) unfound(meta *ctMeta, a openflow.CT, tp tuple, now int64) {
 	c := &conn{orig: tp, reply: tp.reversed(), state: newConnState(tp.proto)}
 	if a.NAT != nil && a.NAT.Kind != openflow.NATStored && a.NAT.Addr.IsValid() {
 		if !s.allocate(c, a.NAT) {
+			// It goes on as it came, and stays new: OVS says so in its log and tracks nothing.
 			s.counters.NATExhausted++
-			meta.state = openflow.CTInv
 			return
 		}
 	}

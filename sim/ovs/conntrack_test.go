@@ -247,18 +247,18 @@ func TestRecirculationLimit(t *testing.T) {
 	}
 }
 
-// When no tuple is free, the packet is invalid.
+// When no tuple is free, the packet is new, goes on as it came, and is not tracked.
 func TestNATExhausted(t *testing.T) {
 	b := newBench(t, "p1", "p2")
 	b.must(`
 		table=0,priority=1,cookie=1,udp,actions=ct(commit,zone=5,nat(src=10.0.0.99:1000-1001),table=1)
-		table=1,priority=2,cookie=1,ct_state=+inv+trk,ip,actions=drop
-		table=1,priority=1,cookie=1,actions=output:2`)
+		table=1,priority=2,cookie=1,ct_state=+new+trk,ip,nw_src=10.0.0.99,actions=drop
+		table=1,priority=1,cookie=1,ct_state=+new+trk,ip,actions=output:2`)
 	left := 0
 	for i := range 4 {
 		left += len(b.send(1, udp(fmt.Sprintf("10.0.0.%d:1", i+1), "10.0.1.1:53")))
 	}
-	if left != 2 || b.s.Counters().NATExhausted != 2 {
+	if n := len(b.s.DumpConntrack(nil)); n != 2 || left != 2 || b.s.Counters().NATExhausted != 2 {
 		t.Errorf("%d packets left, %d counted", left, b.s.Counters().NATExhausted)
 	}
 }
