@@ -24,7 +24,7 @@ var cases = []struct {
 		// A packet for which no tuple is left is new, is tracked by nobody, and goes on as it came.
 		"no tuple is left for a translation",
 		[]string{
-			"table=0, priority=2,udp actions=ct(commit,table=1,zone=1,nat(src=10.0.0.99:1000-1001))",
+			"table=0, priority=2,udp actions=ct(commit,table=1,zone=1,nat(src=10.0.0.99:1000))", // of several ports each takes its own
 			"table=0, priority=1,icmp actions=ct(commit,table=1,zone=1,nat(dst=10.0.0.3:81))",
 			"table=1, priority=2,ct_state=+new+trk,ip actions=output:2",
 			"table=1, priority=2,ct_state=+inv+trk,ip actions=output:3",
