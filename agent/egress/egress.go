@@ -43,9 +43,11 @@ type Egress struct {
 	since    time.Time       // when the agent started
 	alive    []string        // members at the last event
 	lost     map[string]bool // members that went and did not come back
-	restored map[string]bool // Pods that an earlier process wired, and whose flows were there
+	restored map[string]bool // Pods that an earlier process wired, until they are realised
+	lookDue  bool            // such a Pod was realised: its connections may be those of another source
 	status   *statusWriter
 	subnets  *subnets
+	conns    *tables.KernelConntrack
 }
 
 // New returns the concern.
@@ -56,6 +58,7 @@ func New(env *tables.Env) *Egress {
 	}
 	e.status = newStatusWriter(e)
 	e.subnets = newSubnets()
+	e.conns = tables.NewKernelConntrack(env, e.staleConns)
 	return e
 }
 
@@ -101,13 +104,12 @@ func (e *Egress) Restore(dump []datapath.Object) {
 	for _, ip := range e.env.Marks.All() {
 		e.env.Dirty(unitOfIP(ip))
 	}
-	// A Pod whose Egress flow is there already has its source: nothing of it is flushed.
 	for _, key := range e.env.PodsWithSandbox() {
 		unit := "podegress/" + key
+		e.restored[key] = true
 		if list := flows[pipeline.Cookie(pipeline.CookiePodEgress, unit)]; len(list) > 0 {
 			// What is there is wanted until more is known: if the switch starts anew before, it comes back
 			// with the Pod's other flows.
-			e.restored[key] = true
 			e.env.Store.Set(unit, datapath.Precedence{}, list)
 		}
 	}
@@ -375,6 +377,15 @@ func (e *Egress) Render(unit string) ([]datapath.Object, datapath.Precedence) {
 		e.env.Log.Error(err, "Egress cannot be rendered whole", "unit", unit)
 	}
 	return l.Objects(), datapath.Precedence{}
+}
+
+// Advance is called at the end of every turn of the loop.
+func (e *Egress) Advance() {
+	e.settleMarks()
+	if e.lookDue {
+		e.lookDue = false
+		e.conns.Look()
+	}
 }
 
 // Realised implements tables.Concern.

@@ -5,10 +5,10 @@ import (
 	"towtank/datapath"
 )
 
-// Advance is called at the end of every turn of the loop: marks that were given back are usable again when nothing on the
-// node has them any more. What has one, and could not be changed or removed yet, would send packets out with the address
-// that has the mark next: the flow of a Pod, and what an agent before this one left.
-func (e *Egress) Advance() {
+// settleMarks makes marks that were given back usable again when nothing on the node has them any more. What has one, and
+// could not be changed or removed yet, would send packets out with the address that has the mark next: the flow of a Pod,
+// and what an agent before this one left.
+func (e *Egress) settleMarks() {
 	now := e.env.Store.Answers()
 	if now == e.marksSeen || !e.env.Marks.Cooling() {
 		return

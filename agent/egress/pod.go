@@ -7,13 +7,13 @@ import (
 
 	"towtank/agent/apis/crd/v1beta1"
 	"towtank/agent/pipeline"
-	"towtank/datapath"
 )
 
 // sources is where a Pod's traffic leaves, per family: the Egress IP, or none.
 type sources struct {
 	applied, rendered [2]netip.Addr
-	known             bool // applied is known: the Pod was rendered before
+	touched           [2]bool // another than the applied was rendered since, if only for a moment: it may have been used
+	known             bool    // applied is known: the Pod was realised before
 }
 
 func (e *Egress) renderPod(l *pipeline.List, unit, key string) {
@@ -58,6 +58,9 @@ func (e *Egress) renderPod(l *pipeline.List, unit, key string) {
 			}
 		}
 	}
+	for i := range src.rendered {
+		src.touched[i] = src.touched[i] || src.rendered[i] != src.applied[i]
+	}
 	e.source[key] = src
 }
 
@@ -95,17 +98,22 @@ func (e *Egress) About(unit string) []string {
 	return slices.Compact(out)
 }
 
-// realisedPod flushes kernel connections without an end of their own (all but TCP) of a Pod whose
-// source changed: the next packet is translated anew.
+// realisedPod has kernel connections without an end of their own (all but TCP) of a Pod flushed whose source
+// changed: the next packet is translated anew. Those of a Pod that an earlier process wired are looked at; a Pod
+// that is just being added has none.
 func (e *Egress) realisedPod(key string) {
 	src, ok := e.source[key]
 	if !ok {
 		return
 	}
-	if src.applied != src.rendered && (src.known || !e.restored[key]) {
+	switch {
+	case e.restored[key]:
+		delete(e.restored, key)
+		e.lookDue = true
+	case src.known:
 		e.flush(key, src)
 	}
-	src.applied, src.known = src.rendered, true
+	src.applied, src.touched, src.known = src.rendered, [2]bool{}, true
 	e.source[key] = src
 	if len(e.env.SandboxesOf(key)) == 0 {
 		delete(e.source, key)
@@ -153,29 +161,3 @@ func (e *Egress) holderChanged(name string) {
 	}
 }
 
-func (e *Egress) flush(key string, src sources) {
-	var tuples []datapath.Tuple
-	for i, v6 := range []bool{false, true} {
-		if src.applied[i] == src.rendered[i] || !e.started(key) {
-			continue
-		}
-		for _, s := range e.env.SandboxesOf(key) {
-			for _, p := range s.IPs {
-				if p.Addr().Is6() != v6 {
-					continue
-				}
-				for _, proto := range []uint8{protoUDP, protoSCTP, icmpOf(v6)} {
-					tuples = append(tuples, datapath.Tuple{Proto: proto, Source: p.Addr()})
-				}
-			}
-		}
-	}
-	if len(tuples) == 0 {
-		return
-	}
-	e.env.Host.FlushConntrack(tuples, func(err error) {
-		if err != nil {
-			e.env.Log.Error(err, "The kernel's conntrack was not flushed", "pod", key)
-		}
-	})
-}

@@ -132,9 +132,3 @@ func kilobits(text string) (uint32, error) {
 	}
 	return uint32(k), nil
 }
-
-// started reports whether a Pod had traffic before: one that is just being added has none to flush.
-func (e *Egress) started(key string) bool {
-	pod := e.env.Pods[key]
-	return pod != nil && len(pod.Status.PodIPs) > 0
-}

@@ -139,11 +139,11 @@ func (n *Node) netfilter(l *List, v6 bool) {
 	pods, err := host.NetEntry(setName(setPods, v6), podCIDR)
 	Add(l, pods, err)
 
+	// conntrack keeps the mark of a connection's first packet: it says which connections an Egress began.
+	rule(l, v6, "mangle", chainMark, bandSave, "-i %s -m conntrack --ctstate NEW -m mark ! --mark 0x0/0xff -j CONNMARK --save-mark --nfmask 0xff --ctmask 0xff", GatewayPort)
 	if n.Carrier {
-		// The first packet of a connection brings its mark as a source MAC; conntrack keeps it for the
-		// rest. What comes with a carrier that is not known has no mark, and must not leave (it would
-		// leave with the node's address).
-		rule(l, v6, "mangle", chainMark, bandSave, "-i %s -m conntrack --ctstate NEW -m mark ! --mark 0x0/0xff -j CONNMARK --save-mark --nfmask 0xff --ctmask 0xff", GatewayPort)
+		// Only the first packet brings its mark as a source MAC. What comes with a carrier that is not known has no
+		// mark, and must not leave (it would leave with the node's address).
 		rule(l, v6, "mangle", chainMark, bandSave+10, "-i %s -m conntrack --ctstate RELATED,ESTABLISHED --ctdir ORIGINAL -j CONNMARK --restore-mark --nfmask 0xff --ctmask 0xff", GatewayPort)
 		rule(l, v6, "mangle", chainMark, bandClosed, "-i %s -m mac ! --mac-source %s -m conntrack --ctstate NEW -m mark --mark 0x0/0xff -j DROP", GatewayPort, VirtualMAC)
 	}
