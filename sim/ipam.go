@@ -49,8 +49,11 @@ func (m *ipam) pick(a edge.Attachment, cidr netip.Prefix, want []netip.Addr) (ne
 		if ip.Is6() != cidr.Addr().Is6() {
 			continue
 		}
-		if !cidr.Contains(ip) {
-			return netip.Addr{}, fmt.Errorf("requested IP %s is not in %s", ip, cidr)
+		switch first := cidr.Masked().Addr(); {
+		case !cidr.Contains(ip), ip == first, isBroadcast(ip, cidr):
+			return netip.Addr{}, fmt.Errorf("requested IP %s is no address for a Pod in %s", ip, cidr)
+		case ip == first.Next():
+			return netip.Addr{}, fmt.Errorf("requested IP %s is the gateway of %s", ip, cidr)
 		}
 		if o, used := m.given[ip]; used {
 			return netip.Addr{}, fmt.Errorf("requested IP %s is reserved by container %s", ip, o.ContainerID)

@@ -33,7 +33,8 @@ func (n *Node) subnetLink(s *Subnet) string {
 }
 
 // SubnetAddress adds an Egress IP of a subnet: its device, the address with the subnet's length, and the
-// settings that keep the other addresses when one goes, and that accept answers by this way.
+// settings that keep the other addresses when one goes, and that accept answers by this way. The kernel makes no route of
+// the address: by that whatever goes to the subnet would leave here, with this address, the node's own traffic too.
 func (n *Node) SubnetAddress(l *List, ip netip.Addr, s *Subnet) {
 	dev := n.subnetLink(s)
 	if s.VLAN != 0 {
@@ -46,7 +47,7 @@ func (n *Node) SubnetAddress(l *List, ip netip.Addr, s *Subnet) {
 			sysctl(l, host.SysctlName("ipv4", dev, "promote_secondaries"), "1")
 		}
 	}
-	a, err := host.NewAddress(host.Address{Prefix: netip.PrefixFrom(ip, s.Bits), Link: dev, Deprecated: ip.Is6()})
+	a, err := host.NewAddress(host.Address{Prefix: netip.PrefixFrom(ip, s.Bits), Link: dev, NoPrefixRoute: true, Deprecated: ip.Is6()})
 	Add(l, a, err)
 }
 

@@ -317,7 +317,10 @@ func (n *Netns) addRoute(o host.Route, replace bool) error {
 		}
 		r.link = l
 	}
-	if o.Via.IsValid() && !o.Onlink {
+	if o.Via.Is6() && !o.Onlink && n.isLocal(o.Via) {
+		return bad(said("Error: Gateway can not be a local address."))
+	}
+	if o.Via.IsValid() && !o.Onlink && !st.onLink(o, r.link) {
 		linkLocal := o.Via.Is6() && o.Via.IsLinkLocalUnicast()
 		gw, err := n.lookup(flow{dst: o.Via, iif: "lo", oif: r.link})
 		if !linkLocal && (err != nil || gw.Via.IsValid() || gw.Type != host.RouteUnicast || gw.link != r.link) {
@@ -342,6 +345,16 @@ func (n *Netns) addRoute(o host.Route, replace bool) error {
 	}
 	t.add(r)
 	return nil
+}
+
+// onLink reports whether a route of a route's own table has its gateway on the link: the kernel looks there first.
+func (st *ipState) onLink(o host.Route, l *Link) bool {
+	t := st.tables[o.Table]
+	if t == nil {
+		return false
+	}
+	r := t.lookup(o.Via, func(r *route) bool { return r.link == l && !r.Via.IsValid() })
+	return r != nil && r.Type == host.RouteUnicast
 }
 
 func errGateway(via netip.Addr) error {
