@@ -102,12 +102,12 @@ func (w *World) DumpText(n *Node, what string) string {
 }
 
 // UnitBelongs reports whether a unit of an agent, or what it is about, is one of an object: pod, service,
-// egress or node.
+// egress or node. The flow that leaves a skipped Service to others is none of that Service (S-015).
 func UnitBelongs(unit, kind, namespace, name string) bool {
 	k, rest, _ := cutUnit(unit)
 	switch kind {
 	case "service":
-		return (k == "svcport" && strings.HasPrefix(rest, namespace+"/"+name+":")) || ((k == "svcskip" || k == "svchealth") && rest == namespace+"/"+name)
+		return (k == "svcport" && strings.HasPrefix(rest, namespace+"/"+name+":")) || (k == "svchealth" && rest == namespace+"/"+name)
 	case "node":
 		return k == "node" && rest == name
 	case "pod":

@@ -160,4 +160,3 @@ func (e *Egress) holderChanged(name string) {
 		}
 	}
 }
-

@@ -13,7 +13,6 @@ const lateAfter = 5 * time.Second
 // lateness is a port that has no number yet.
 type lateness struct {
 	timer edge.Timer
-	told  bool
 }
 
 // mayBeLate starts the watch over a sandbox without a port number.
@@ -28,24 +27,24 @@ func (p *Pods) mayBeLate(unit string) {
 		if p.late[unit] != l || s == nil {
 			return
 		}
-		l.told = true
+		p.toldLate[s.PodKey()] = true
 		p.env.Cluster.Record(edge.Ref{Kind: "Pod", Namespace: s.PodNamespace, Name: s.PodName}, "Warning", "NetworkNotReady",
 			"port "+s.HostIf+" has no OpenFlow port number yet")
 		p.env.Dirty(unit)
 	})
 }
 
-// arrived ends the watch: the port has a number.
+// arrived ends the watch: the port has a number. Who was told of a Pod that is not connected is told that it is, be it with
+// another sandbox: an ADD that takes too long is rolled back.
 func (p *Pods) arrived(unit string) {
-	l := p.late[unit]
-	if l == nil {
+	p.notLate(unit)
+	s := p.env.Sandboxes[unit]
+	if s == nil || !p.toldLate[s.PodKey()] {
 		return
 	}
-	p.notLate(unit)
-	if s := p.env.Sandboxes[unit]; l.told && s != nil {
-		p.env.Cluster.Record(edge.Ref{Kind: "Pod", Namespace: s.PodNamespace, Name: s.PodName}, "Normal", "NetworkReady",
-			"port "+s.HostIf+" is connected")
-	}
+	delete(p.toldLate, s.PodKey())
+	p.env.Cluster.Record(edge.Ref{Kind: "Pod", Namespace: s.PodNamespace, Name: s.PodName}, "Normal", "NetworkReady",
+		"port "+s.HostIf+" is connected")
 }
 
 func (p *Pods) notLate(unit string) {

@@ -41,6 +41,7 @@ type Pods struct {
 	// leaving are sandboxes that were taken out and still have objects.
 	leaving  map[string]*tables.Sandbox
 	late     map[string]*lateness // by unit
+	toldLate map[string]bool      // Pods of which an Event says that they are not connected
 	guarded  map[string]bool      // units rendered with a guard
 	lastAge  int64
 	early    []*early // GCs before what is on the node was read
@@ -50,7 +51,7 @@ type Pods struct {
 
 // New returns the concern.
 func New(env *tables.Env) *Pods {
-	return &Pods{env: env, calls: map[edge.Attachment][]*call{}, leaving: map[string]*tables.Sandbox{}, late: map[string]*lateness{}, guarded: map[string]bool{}}
+	return &Pods{env: env, calls: map[edge.Attachment][]*call{}, leaving: map[string]*tables.Sandbox{}, late: map[string]*lateness{}, toldLate: map[string]bool{}, guarded: map[string]bool{}}
 }
 
 // Kinds implements tables.Concern.
@@ -141,6 +142,10 @@ func (p *Pods) Handle(ev any, _ runtime.Object) {
 		}
 	case edge.SyncedEvent:
 		p.all()
+	case edge.ObjectEvent:
+		if e.Kind == edge.KindPod && e.Object == nil {
+			delete(p.toldLate, e.Key)
+		}
 	}
 	p.unguard()
 }

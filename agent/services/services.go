@@ -454,7 +454,7 @@ func (s *Services) frontends(sp *servicePort, svc *corev1.Service, port *corev1.
 		}
 		var sources []netip.Prefix
 		if a.balancer {
-			sources = sourceRanges(svc, sp.V6)
+			sources = s.ownIncluded(sourceRanges(svc, sp.V6), sp.V6)
 		}
 		dsr := pipeline.Of(s.env.Tables).HasDSR() && !externalLocal
 		x := s.external(a.Addr)
@@ -477,6 +477,22 @@ func (s *Services) external(ip netip.Addr) external {
 		}
 	}
 	return x
+}
+
+// ownIncluded adds the gateway's address to source ranges that one of the node's own addresses is in: what the node itself
+// sends to an external address goes by the Pod network, with the gateway's address.
+func (s *Services) ownIncluded(ranges []netip.Prefix, v6 bool) []netip.Prefix {
+	gateway, ok := s.env.Cfg.Gateway(v6)
+	if !ok {
+		return ranges
+	}
+	in := func(a netip.Addr) bool {
+		return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
+	}
+	if !in(gateway) && slices.ContainsFunc(tables.NodeAddresses(s.env.ThisNode()), in) {
+		ranges = append(ranges, netip.PrefixFrom(gateway, gateway.BitLen()))
+	}
+	return ranges
 }
 
 // sourceRanges returns the ranges of the family. Ranges of the other family only: nobody may come.

@@ -216,8 +216,11 @@ func (v *View) decide(svc *corev1.Service, key string, p *corev1.ServicePort, r 
 	what := fmt.Sprintf("Service %s port %d/%s", key, p.Port, protocol(p.Protocol))
 	if r == roleBalancer && len(svc.Spec.LoadBalancerSourceRanges) > 0 {
 		switch {
+		case c.Kind == ThisNode && slices.ContainsFunc(addresses(v.Nodes[v.Node]), func(a netip.Addr) bool {
+			return a.Is6() == c.Addr.Is6() && inRanges(svc.Spec.LoadBalancerSourceRanges, a)
+		}):
 		case c.Kind == ThisNode:
-			// With which of its addresses the node asks is not said.
+			// With which of its addresses the node asks is not said: the gateway's may be in the ranges.
 			return Answer{Why: what + " has source ranges"}
 		case !inRanges(svc.Spec.LoadBalancerSourceRanges, c.Addr):
 			return Answer{Known: true, Verdicts: []Verdict{Drop}, Why: what + ": the client is outside the source ranges"}

@@ -77,6 +77,7 @@ func TestDial(t *testing.T) {
 		{name: "unserved port of a load balancer", svc: balanced, eps: everywhere, who: outside, to: "192.0.2.1:81", want: "reject"},
 		{name: "source ranges: inside", svc: func(s *corev1.Service) { balanced(s); s.Spec.LoadBalancerSourceRanges = []string{"172.18.0.0/16"} }, eps: everywhere, who: outside, to: "192.0.2.1:80", want: "ok b c"},
 		{name: "source ranges: outside", svc: func(s *corev1.Service) { balanced(s); s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24"} }, eps: everywhere, who: outside, to: "192.0.2.1:80", want: "drop"},
+		{name: "source ranges: the node is inside", svc: func(s *corev1.Service) { balanced(s); s.Spec.LoadBalancerSourceRanges = []string{"172.18.0.0/16"} }, eps: everywhere, who: nodeClient, to: "192.0.2.1:80", want: "ok b c"},
 		{name: "source ranges are of the load balancer only", svc: func(s *corev1.Service) { balanced(s); s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24"} }, eps: everywhere, who: outside, to: "172.18.0.11:30000", want: "ok b c"},
 		{name: "S-048 ready ones only", eps: []ep{{ip: b, node: "n1", state: "unready"}, {ip: c, node: "n2", state: "ready"}}, who: podClient, to: "10.96.0.2:80", want: "ok c"},
 		{name: "S-048 none is ready", eps: []ep{{ip: b, node: "n1", state: "unready"}}, who: podClient, to: "10.96.0.2:80", want: "reject"},
