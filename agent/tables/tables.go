@@ -125,10 +125,11 @@ func (t *Tables) PodsWithSandbox() []string {
 // OFPort returns the number of a port that is up, or 0.
 func (t *Tables) OFPort(name string) uint32 { return t.Ports[name].OFPort }
 
-// ServiceOfSlice returns the key of the Service that a slice belongs to, "" if none.
+// ServiceOfSlice returns the key of the Service that a slice belongs to, "" if none. Slices of headless Services are for
+// nobody who proxies, as for kube-proxy.
 func ServiceOfSlice(s *discoveryv1.EndpointSlice) string {
 	n := s.Labels[discoveryv1.LabelServiceName]
-	if n == "" {
+	if _, headless := s.Labels[corev1.IsHeadlessService]; n == "" || headless {
 		return ""
 	}
 	return s.Namespace + "/" + n

@@ -29,7 +29,7 @@ func (v *View) endpoints(service string, port *corev1.ServicePort, v6 bool) []en
 	found := map[netip.AddrPort]endpoint{}
 	for _, name := range slices.Sorted(maps.Keys(v.Slices[service])) { // of two equal ones the first is kept
 		s := v.Slices[service][name]
-		if s.AddressType != family {
+		if _, headless := s.Labels[corev1.IsHeadlessService]; headless || s.AddressType != family {
 			continue
 		}
 		for _, p := range s.Ports {
