@@ -120,17 +120,18 @@ func (w *World) addNode(name string, v4, v6 netip.Addr) (*Node, error) {
 		if n.v4 = v4; !v4.IsValid() {
 			n.v4 = addressOf(10, k, false)
 		}
-		cidr, err := podCIDR4(k, w.opts.PodCIDRSize)
-		if err != nil {
-			return nil, err
-		}
-		n.podCIDRs = append(n.podCIDRs, cidr)
 	}
 	if w.opts.V6 {
 		if n.v6 = v6; !v6.IsValid() {
 			n.v6 = addressOf(10, k, true)
 		}
-		n.podCIDRs = append(n.podCIDRs, netip.MustParsePrefix(fmt.Sprintf("fd00:10:%d::/64", k)))
+	}
+	for _, a := range n.addresses() {
+		cidr, err := PodCIDR(k, w.opts.PodCIDRSize, a.Is6())
+		if err != nil {
+			return nil, err
+		}
+		n.podCIDRs = append(n.podCIDRs, cidr)
 	}
 	n.ipam = newIPAM(n.podCIDRs)
 	n.tunnels = newTunnels(n)
@@ -174,18 +175,16 @@ func (n *Node) addresses() []netip.Addr {
 	return out
 }
 
-// podCIDR4 returns the k-th Pod network: 10.10.k.0/24, or the k-th of another size from 10.10.0.0 up.
-func podCIDR4(k, bits int) (netip.Prefix, error) {
-	if bits < 16 || bits > 29 {
-		return netip.Prefix{}, fmt.Errorf("podCIDRSize %d: want 16 to 29", bits)
+// PodCIDR returns the network of the k-th node's Pods, counted from 1: 10.10.k.0 with the given length,
+// or fd00:10:k::/64.
+func PodCIDR(k, bits int, v6 bool) (netip.Prefix, error) {
+	if v6 {
+		return netip.ParsePrefix(fmt.Sprintf("fd00:10:%d::/64", k))
 	}
-	base := uint32(10)<<24 | uint32(10)<<16
-	if bits == 24 {
-		base += uint32(k) << 8
-	} else {
-		base += uint32(k) << (32 - bits)
+	if bits < 24 || bits > 30 {
+		return netip.Prefix{}, fmt.Errorf("podCIDRSize %d: want 24 to 30", bits)
 	}
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(base >> 24), byte(base >> 16), byte(base >> 8), byte(base)}), bits), nil
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 10, byte(k), 0}), bits), nil
 }
 
 // build makes the machine.

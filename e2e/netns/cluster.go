@@ -233,7 +233,7 @@ func (c *cluster) AddNode(name string) error {
 	k := len(c.machines) + 1
 	m := &machine{c: c, name: name, dir: filepath.Join(c.dir, fmt.Sprint(k))}
 	for _, v6 := range c.families() {
-		cidr, err := podCIDR(k, c.opts.PodCIDRSize, v6)
+		cidr, err := sim.PodCIDR(k, c.opts.PodCIDRSize, v6)
 		if err != nil {
 			return err
 		}
@@ -259,23 +259,6 @@ func (c *cluster) AddNode(name string) error {
 		return err
 	}
 	return m.startAgent()
-}
-
-// podCIDR returns the k-th Pod network, as the simulator gives them.
-func podCIDR(k, bits int, v6 bool) (netip.Prefix, error) {
-	if v6 {
-		return netip.ParsePrefix(fmt.Sprintf("fd00:10:%d::/64", k))
-	}
-	if bits < 16 || bits > 29 {
-		return netip.Prefix{}, fmt.Errorf("podCIDRSize %d: want 16 to 29", bits)
-	}
-	base := uint32(10)<<24 | uint32(10)<<16
-	if bits == 24 {
-		base += uint32(k) << 8
-	} else {
-		base += uint32(k) << (32 - bits)
-	}
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(base >> 24), byte(base >> 16), byte(base >> 8), byte(base)}), bits), nil
 }
 
 // AddExternal implements scenarios.Tank.

@@ -261,6 +261,9 @@ func (g *generator) drawOptions() {
 	if g.often(20) && g.opts.IPv4() {
 		set("podCIDRSize", "28") // addresses come again soon
 	}
+	if g.often(30) {
+		set("serviceCIDR", "10.96.0.0/28,fd00:96::/124") // so do ClusterIPs
+	}
 	if g.often(10) {
 		set("skipServices", "default/s1")
 	}

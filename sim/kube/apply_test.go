@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -53,7 +54,7 @@ func TestServiceDefaults(t *testing.T) {
 	w.equal("labels", cmp.Equal(s.Labels, map[string]string{"x": "z"}), true)
 }
 
-// Freed addresses and ports are given again, the lowest first; two Services never have the same.
+// Addresses and ports ascend, freed ones come again after all others; two Services never have the same.
 func TestAllocation(t *testing.T) {
 	w := newWorld(t, "dual")
 	w.apply(webService)
@@ -62,11 +63,12 @@ func TestAllocation(t *testing.T) {
 	w.ok(w.Delete(KindService, "default", "b"))
 	w.apply(`{apiVersion: v1, kind: Service, metadata: {name: d}, spec: {type: LoadBalancer, externalTrafficPolicy: Local, ipFamilyPolicy: RequireDualStack, ports: [{port: 80}]}}`)
 	d := w.service("d")
-	w.equal("addresses", strings.Join(d.Spec.ClusterIPs, ","), "10.96.0.3,fd00:96::2")
-	w.equal("node port", d.Spec.Ports[0].NodePort, int32(30002))
-	w.equal("health port", d.Spec.HealthCheckNodePort, int32(30003))
+	// What b had comes again only when all others were given.
+	w.equal("addresses", strings.Join(d.Spec.ClusterIPs, ","), "10.96.0.5,fd00:96::2")
+	w.equal("node port", d.Spec.Ports[0].NodePort, int32(30006))
+	w.equal("health port", d.Spec.HealthCheckNodePort, int32(30007))
 
-	// The policy no longer needs the health port: the next Service may have it.
+	// The policy no longer needs the health port: a Service may ask for it.
 	_, err := w.Patch(KindService, "default", "d", []byte(`{"spec":{"externalTrafficPolicy":"Cluster"}}`))
 	w.ok(err)
 	w.equal("health port", w.service("d").Spec.HealthCheckNodePort, int32(0))
@@ -78,19 +80,19 @@ func TestAllocation(t *testing.T) {
 	w.apply(`{apiVersion: v1, kind: Service, metadata: {name: e}, spec: {type: NodePort, ports: [{port: 80, nodePort: 30003}]}}`)
 	w.refuse(`{apiVersion: v1, kind: Service, metadata: {name: f}, spec: {type: NodePort, ports: [{port: 80, nodePort: 30003}]}}`,
 		"spec.ports[0].nodePort: found 30003, which another Service has")
-	w.refuse(`{apiVersion: v1, kind: Service, metadata: {name: f}, spec: {clusterIP: 10.96.0.3, ports: [{port: 80}]}}`,
-		"spec.clusterIP: found 10.96.0.3, which another Service has")
+	w.refuse(`{apiVersion: v1, kind: Service, metadata: {name: f}, spec: {clusterIP: 10.96.0.5, ports: [{port: 80}]}}`,
+		"spec.clusterIP: found 10.96.0.5, which another Service has")
 
 	// To one family: the second address goes.
 	_, err = w.Patch(KindService, "default", "d", []byte(`{"spec":{"ipFamilyPolicy":"SingleStack"}}`))
 	w.ok(err)
-	w.equal("addresses", strings.Join(w.service("d").Spec.ClusterIPs, ","), "10.96.0.3")
+	w.equal("addresses", strings.Join(w.service("d").Spec.ClusterIPs, ","), "10.96.0.5")
 	w.apply(`{apiVersion: v1, kind: Service, metadata: {name: g}, spec: {ipFamilies: [IPv6], ports: [{port: 80}]}}`)
-	w.equal("freed address", w.service("g").Spec.ClusterIP, "fd00:96::2")
+	w.equal("next address", w.service("g").Spec.ClusterIP, "fd00:96::3")
 	// And back.
 	_, err = w.Patch(KindService, "default", "d", []byte(`{"spec":{"ipFamilyPolicy":"PreferDualStack"}}`))
 	w.ok(err)
-	w.equal("addresses", strings.Join(w.service("d").Spec.ClusterIPs, ","), "10.96.0.3,fd00:96::3")
+	w.equal("addresses", strings.Join(w.service("d").Spec.ClusterIPs, ","), "10.96.0.5,fd00:96::4")
 
 	w.apply(`{apiVersion: v1, kind: Service, metadata: {name: h}, spec: {clusterIP: None, selector: {a: b}}}`)
 	w.equal("headless", strings.Join(w.service("h").Spec.ClusterIPs, ","), "None")
@@ -100,6 +102,31 @@ func TestAllocation(t *testing.T) {
 	a := w.service("a")
 	w.equal("affinity timeout", *a.Spec.SessionAffinityConfig.ClientIP.TimeoutSeconds, int32(10800))
 	w.equal("one node port for both protocols", a.Spec.Ports[0].NodePort, a.Spec.Ports[1].NodePort)
+}
+
+// At the end of a network, and of the range of node ports, the first free ones come again.
+func TestAllocationWrapsAround(t *testing.T) {
+	w := newWorld(t, "v4")
+	pool, err := newAddressPool(netip.MustParsePrefix("10.97.0.0/29")) // .2 to .6
+	w.ok(err)
+	w.clusterIPs[false], w.nodePorts = pool, newPortPool(30000, 30004)
+	service := func(name string) string {
+		return `{apiVersion: v1, kind: Service, metadata: {name: ` + name + `}, spec: {type: NodePort, ports: [{port: 80}]}}`
+	}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		w.apply(service(name))
+	}
+	w.ok(w.Delete(KindService, "default", "b"))
+	w.ok(w.Delete(KindService, "default", "c"))
+	for _, s := range []struct {
+		name, ip string
+		port     int32
+	}{{"e", "10.97.0.6", 30004}, {"f", "10.97.0.3", 30001}, {"g", "10.97.0.4", 30002}} {
+		w.apply(service(s.name))
+		w.equal("address", w.service(s.name).Spec.ClusterIP, s.ip)
+		w.equal("node port", w.service(s.name).Spec.Ports[0].NodePort, s.port)
+	}
+	w.refuse(service("h"), "no free")
 }
 
 // The status of a Service is what the file says, and stays if it says nothing.

@@ -243,16 +243,20 @@ func other(f corev1.IPFamily) corev1.IPFamily {
 // the new one has not is free again. Nothing is taken if there is a problem.
 func (c *Cluster) allocate(old, s *corev1.Service, p *problems) {
 	had, hadPorts := allocated(old)
+	given := make(map[*addressPool]netip.Addr) // the last ones
+	givenPort := c.nodePorts.last
 	if hasClusterIP(s) && s.Spec.ClusterIP != corev1.ClusterIPNone {
 		for i, f := range s.Spec.IPFamilies {
 			if i < len(s.Spec.ClusterIPs) {
 				continue
 			}
-			ip, ok := c.clusterIPs[f == corev1.IPv6Protocol].next()
+			pool := c.clusterIPs[f == corev1.IPv6Protocol]
+			ip, ok := pool.next()
 			if !ok {
-				p.textf("spec.clusterIPs", "no free %s address is left in %s", f, c.clusterIPs[f == corev1.IPv6Protocol].network)
+				p.textf("spec.clusterIPs", "no free %s address is left in %s", f, pool.network)
 				return
 			}
+			given[pool] = ip
 			s.Spec.ClusterIPs = append(slices.Clone(s.Spec.ClusterIPs), ip.String())
 		}
 		s.Spec.ClusterIP = s.Spec.ClusterIPs[0]
@@ -279,7 +283,7 @@ func (c *Cluster) allocate(old, s *corev1.Service, p *problems) {
 					p.textf("spec.ports", "no free node port is left")
 					return
 				}
-				port.NodePort = n
+				port.NodePort, givenPort = n, n
 			}
 			taken[port.NodePort] = true
 			if byPort[port.Port] == nil {
@@ -298,8 +302,13 @@ func (c *Cluster) allocate(old, s *corev1.Service, p *problems) {
 			p.textf("spec.healthCheckNodePort", "no free node port is left")
 			return
 		}
-		s.Spec.HealthCheckNodePort = n
+		s.Spec.HealthCheckNodePort, givenPort = n, n
 	}
+	//determinism:ignore each pool is an entry of its own
+	for pool, ip := range given {
+		pool.last = ip
+	}
+	c.nodePorts.last = givenPort
 	//determinism:ignore each address is an entry of its own
 	for ip := range had {
 		c.clusterIPs[ip.Is6()].free(ip)
