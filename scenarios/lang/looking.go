@@ -3,6 +3,7 @@ package lang
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -164,9 +165,12 @@ func parseUnit(s string) (ObjectRef, error) {
 	if !ok {
 		return ObjectRef{}, fmt.Errorf("found %q, allowed: pod/NS/NAME, service/NS/NAME, egress/NAME, node/NAME", s)
 	}
-	kind, err := parseKind(kind, unitKinds)
-	if err != nil {
-		return ObjectRef{}, err
+	if kind = strings.ToLower(kind); !slices.Contains(unitKinds, kind) {
+		return ObjectRef{}, fmt.Errorf("unknown kind %q%s allowed: %s", kind, hint(kind, unitKinds), strings.Join(unitKinds, ", "))
+	}
+	// A unit is named in full.
+	if !slices.Contains(clusterScoped, kind) && !strings.Contains(name, "/") {
+		return ObjectRef{}, fmt.Errorf("%s: found %q, allowed: NAMESPACE/NAME", kind, name)
 	}
 	return parseObject(kind, name)
 }

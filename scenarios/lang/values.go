@@ -143,13 +143,24 @@ func (o ObjectRef) String() string {
 
 // Kinds are the Kubernetes kinds that steps can name, in lower case.
 var Kinds = []string{
-	"configmap", "cronjob", "daemonset", "deployment", "egress", "endpoints", "endpointslice", "externalippool",
+	"configmap", "cronjob", "daemonset", "deployment", "egress", "egressgroup", "endpoints", "endpointslice", "externalippool",
 	"ingress", "job", "namespace", "networkpolicy", "node", "pod", "replicaset", "secret", "service",
 	"serviceaccount", "statefulset",
 }
 
+// spellings are what kubectl takes for a kind besides its name: plurals and short names.
+var spellings = map[string]string{
+	"configmaps": "configmap", "cm": "configmap", "cronjobs": "cronjob", "cj": "cronjob", "daemonsets": "daemonset", "ds": "daemonset",
+	"deployments": "deployment", "deploy": "deployment", "egresses": "egress", "eg": "egress", "egressgroups": "egressgroup",
+	"ep": "endpoints", "endpointslices": "endpointslice", "externalippools": "externalippool", "eip": "externalippool",
+	"ingresses": "ingress", "ing": "ingress", "jobs": "job", "namespaces": "namespace", "ns": "namespace",
+	"networkpolicies": "networkpolicy", "netpol": "networkpolicy", "nodes": "node", "no": "node", "pods": "pod", "po": "pod",
+	"replicasets": "replicaset", "rs": "replicaset", "secrets": "secret", "services": "service", "svc": "service",
+	"serviceaccounts": "serviceaccount", "sa": "serviceaccount", "statefulsets": "statefulset", "sts": "statefulset",
+}
+
 // clusterScoped are the kinds whose objects have no namespace.
-var clusterScoped = []string{"egress", "externalippool", "namespace", "node"}
+var clusterScoped = []string{"egress", "egressgroup", "externalippool", "namespace", "node"}
 
 // watchedKinds are the kinds that an agent or the controller watches.
 var watchedKinds = []string{
@@ -158,13 +169,16 @@ var watchedKinds = []string{
 
 func parseKind(s string, allowed []string) (string, error) {
 	k := strings.ToLower(s)
+	if kind, ok := spellings[k]; ok {
+		k = kind
+	}
 	if slices.Contains(allowed, k) {
 		return k, nil
 	}
 	return "", fmt.Errorf("unknown kind %q%s allowed: %s", s, hint(s, allowed), strings.Join(allowed, ", "))
 }
 
-// parseObject reads the name of an object of a kind.
+// parseObject reads the name of an object of a kind; one without a namespace is in default, as for kubectl.
 func parseObject(kind, s string) (ObjectRef, error) {
 	o := ObjectRef{Kind: kind}
 	if slices.Contains(clusterScoped, kind) {
@@ -174,8 +188,12 @@ func parseObject(kind, s string) (ObjectRef, error) {
 		o.Name = s
 		return o, nil
 	}
+	name := s
+	if len(validation.IsDNS1123Subdomain(s)) == 0 {
+		name = "default/" + s
+	}
 	var err error
-	if o.Namespace, o.Name, err = parseNamespaced(s); err != nil {
+	if o.Namespace, o.Name, err = parseNamespaced(name); err != nil {
 		return o, fmt.Errorf("%s: %w", kind, err)
 	}
 	return o, nil

@@ -127,6 +127,14 @@ func KindNamed(word string) (Kind, error) {
 	return "", fmt.Errorf("unknown kind %q%s", word, spelling.Hint(w, names))
 }
 
+// ShortNames returns what kubectl calls the kind in short.
+func ShortNames(k Kind) []string {
+	if info := kindByName[k]; info != nil {
+		return info.short
+	}
+	return nil
+}
+
 // Namespaced reports whether objects of the kind are in namespaces.
 func (k Kind) Namespaced() bool {
 	info := kindByName[k]
