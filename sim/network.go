@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	datahost "towtank/datapath/host"
+	"towtank/sim/fabric"
 	"towtank/sim/host"
 	"towtank/sim/packet"
 )
@@ -52,12 +53,27 @@ type network struct {
 	ns     *host.Netns // of the router
 }
 
-// routeTo gives a machine on the nodes' subnet the route to a network, and a machine on a network the
-// router as its way to everything else.
-func (w *World) routeTo(ns *host.Netns, nw *network) {
-	if err := ns.AddRoute(datahost.Route{Dst: nw.cidr, Via: nw.router, Dev: Uplink}); err != nil {
+// routeTo gives a machine the route to a network, by its router on the nodes' subnet, in which the machine is
+// with its link dev.
+func (w *World) routeTo(ns *host.Netns, nw *network, dev string) {
+	if err := ns.AddRoute(datahost.Route{Dst: nw.cidr, Via: nw.router, Dev: dev}); err != nil {
 		w.problem(nw.name + ": " + err.Error())
 	}
+}
+
+// address returns the address of the network with a number, which IPv6 has as its last decimal digits.
+func (nw *network) address(number int) netip.Addr {
+	if nw.cidr.Addr().Is6() {
+		b := nw.cidr.Addr().As16()
+		last := netip.MustParseAddr(fmt.Sprintf("::%d", number)).As16()
+		b[14], b[15] = b[14]|last[14], b[15]|last[15]
+		return netip.AddrFrom16(b)
+	}
+	a := nw.cidr.Addr()
+	for range number {
+		a = a.Next()
+	}
+	return a
 }
 
 // AddNetwork adds a VLAN with a router at its first address.
@@ -76,13 +92,20 @@ func (w *World) AddNetwork(name string, cidr netip.Prefix, vlan int) error {
 	w.nets[name].ns = router
 	// The nodes' subnet knows the way to the network: by its router.
 	for _, n := range w.nodeOrder {
-		w.routeTo(n.ns, w.nets[name])
+		w.routeTo(n.ns, w.nets[name], Uplink)
 	}
 	for _, x := range w.extOrder {
-		w.routeTo(x.ns, w.nets[name])
+		w.routeTo(x.ns, w.nets[name], Uplink)
+	}
+	// So do the routers.
+	for _, other := range slices.Sorted(maps.Keys(w.nets)) {
+		if o := w.nets[other]; other != name && o.cidr.Addr().Is6() == cidr.Addr().Is6() {
+			w.routeTo(o.ns, w.nets[name], fabric.NativeLink)
+			w.routeTo(router, o, fabric.NativeLink)
+		}
 	}
 	if ns := w.traffic.endpointNS; ns != nil && w.traffic.given > 0 {
-		w.routeTo(ns, w.nets[name])
+		w.routeTo(ns, w.nets[name], Uplink)
 	}
 	return nil
 }
@@ -115,9 +138,9 @@ func (w *World) AddExternal(c ExternalConfig) (*External, error) {
 			if nw == nil {
 				return nil, fmt.Errorf("external %s: network %s does not exist", c.Name, c.Net)
 			}
-			a := nw.cidr.Addr()
-			for range 99 + k {
-				a = a.Next()
+			a := nw.address(100 + k)
+			if !nw.cidr.Contains(a) {
+				return nil, fmt.Errorf("external %s: %s has no address number %d: give it one with ip=", c.Name, nw.cidr, 100+k)
 			}
 			x.addrs = []netip.Addr{a}
 		} else {
@@ -333,7 +356,7 @@ func (x *External) prepare(dst netip.Addr, next *Node) error {
 	}
 	if x.world.answersFor(x, dst) {
 		via = netip.Addr{}
-		if !x.onLink(dst) {
+		if !x.onLink(dst) && !x.world.inNetwork(dst) {
 			via = dst
 		}
 	}
@@ -343,6 +366,11 @@ func (x *External) prepare(dst netip.Addr, next *Node) error {
 		}
 	}
 	return x.route(dst, via)
+}
+
+// inNetwork reports whether an address is in a VLAN, to which the routes of all machines lead.
+func (w *World) inNetwork(a netip.Addr) bool {
+	return slices.ContainsFunc(slices.Sorted(maps.Keys(w.nets)), func(name string) bool { return w.nets[name].cidr.Contains(a) })
 }
 
 // onLink reports whether an address is in a subnet that the host is in.
@@ -404,6 +432,6 @@ func ipCommand(a netip.Addr) string {
 // routes gives a machine on the nodes' subnet the routes to all networks.
 func (w *World) routes(ns *host.Netns) {
 	for _, name := range slices.Sorted(maps.Keys(w.nets)) {
-		w.routeTo(ns, w.nets[name])
+		w.routeTo(ns, w.nets[name], Uplink)
 	}
 }

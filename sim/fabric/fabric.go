@@ -293,6 +293,9 @@ func (f *Fabric) output(from, to *port, vlan uint16, p *packet.Packet) {
 	})
 }
 
+// NativeLink is the link of a router on the native network.
+const NativeLink = "native"
+
 // VLANPort is what the name of a router's port on its VLAN ends in.
 const VLANPort = "-vlan"
 
@@ -305,14 +308,14 @@ func (f *Fabric) Network(name string, prefixes []netip.Prefix, vlan uint16, nati
 	}
 	cfg.Name, cfg.Queue = name, f.q
 	ns := host.New(cfg)
-	if err := f.Attach(name, 0, ns, "native"); err != nil {
+	if err := f.Attach(name, 0, ns, NativeLink); err != nil {
 		return nil, fmt.Errorf("network %s: %w", name, err)
 	}
 	if err := f.Attach(name+VLANPort, vlan, ns, "vlan"); err != nil {
 		return nil, fmt.Errorf("network %s: %w", name, err)
 	}
 	for _, a := range native {
-		if err := ns.AddAddress("native", a); err != nil {
+		if err := ns.AddAddress(NativeLink, a); err != nil {
 			return nil, fmt.Errorf("network %s: %w", name, err)
 		}
 	}
@@ -322,7 +325,7 @@ func (f *Fabric) Network(name string, prefixes []netip.Prefix, vlan uint16, nati
 			return nil, fmt.Errorf("network %s: %w", name, err)
 		}
 	}
-	for _, s := range []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding", "net.ipv4.conf.native.proxy_arp"} {
+	for _, s := range []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding", "net.ipv4.conf." + NativeLink + ".proxy_arp"} {
 		if err := ns.SetSysctl(s, "1"); err != nil {
 			return nil, fmt.Errorf("network %s: %w", name, err)
 		}
