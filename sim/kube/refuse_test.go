@@ -23,6 +23,9 @@ func TestRefused(t *testing.T) {
 	slice := func(rest string) string {
 		return "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: s}\n" + rest
 	}
+	endpoints := func(subsets string) string {
+		return "apiVersion: v1\nkind: Endpoints\nmetadata: {name: e}\nsubsets: " + subsets + "\n"
+	}
 	deployment := func(spec string) string {
 		return "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: {" + spec + "}\n"
 	}
@@ -49,6 +52,18 @@ func TestRefused(t *testing.T) {
 		{"apiVersion: v1\nkind: Service\nmetadata: {generateName: web-}\n", "names must be the same in every run"},
 		{"apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: nowhere}\nspec: {ports: [{port: 80}]}\n", `Service nowhere/web: namespaces "nowhere" not found`},
 		{"apiVersion: v1\nkind: Namespace\nmetadata: {name: a, namespace: b}\n", `metadata.namespace: found "b", but objects of kind Namespace have no namespace`},
+		{svc("clusterIP: None, type: NodePort, ports: [{port: 80}]"), "spec.clusterIP: may not be None for type NodePort"},
+		{svc("clusterIP: None, type: LoadBalancer, ports: [{port: 80}]"), "spec.clusterIP: may not be None for type LoadBalancer"},
+		{svc("externalIPs: [224.0.0.1], ports: [{port: 80}]"), `spec.externalIPs[0]: found "224.0.0.1", allowed: an address that is not`},
+		{slice("addressType: IPv4\nendpoints: [{addresses: [127.0.0.1]}]\n"), `endpoints[0].addresses[0]: found "127.0.0.1", allowed: an address that is not`},
+		{slice("addressType: IPv4\nendpoints: [{addresses: [169.254.1.1]}]\n"), `endpoints[0].addresses[0]: found "169.254.1.1"`},
+		{slice("addressType: IPv6\nendpoints: [{addresses: [\"::\"]}]\n"), `endpoints[0].addresses[0]: found "::"`},
+		{slice("addressType: IPv4\nendpoints: [{addresses: [10.0.0.1], hints: {forZones: [{name: a}, {name: a}]}}]\n"), `endpoints[0].hints.forZones[1].name: found "a" twice`},
+		{slice("addressType: IPv4\nendpoints: [{addresses: [10.0.0.1], hints: {forNodes: [{name: A_}]}}]\n"), `endpoints[0].hints.forNodes[0].name: found "A_", allowed: the name of a Node`},
+		{slice("addressType: IPv4\nendpoints: [{addresses: [10.0.0.1], hints: {forZones: [{name: a},{name: b},{name: c},{name: d},{name: e},{name: f},{name: g},{name: h},{name: i}]}}]\n"), "endpoints[0].hints.forZones: found 9, allowed: at most 8"},
+		{endpoints("[{addresses: [{ip: 127.0.0.1}], ports: [{port: 80}]}]"), `subsets[0].addresses[0].ip: found "127.0.0.1", allowed: an address that is not`},
+		{endpoints("[{notReadyAddresses: [{ip: 224.0.0.1}], ports: [{port: 80}]}]"), `subsets[0].notReadyAddresses[0].ip: found "224.0.0.1"`},
+		{endpoints("[{ports: [{port: 80}]}]"), "subsets[0]: must specify addresses or notReadyAddresses"},
 		{svc("type: Nodeport, ports: [{port: 80}]"), `spec.type: found "Nodeport", allowed: ClusterIP, NodePort, LoadBalancer, ExternalName`},
 		{svc("selector: {a: b}"), "spec.ports: is required"},
 		{svc("ports: [{port: 80}, {port: 81, name: a}]"), "spec.ports[0].name: is required if there are several ports"},

@@ -25,10 +25,7 @@ func (c *Cluster) validateService(old, s *corev1.Service, p *problems) {
 	}
 	c.validatePolicies(old, s, p)
 	for i, ip := range s.Spec.ExternalIPs {
-		field := fmt.Sprintf("spec.externalIPs[%d]", i)
-		if a, ok := parseIP(p, field, ip); ok && (a.IsLoopback() || a.IsUnspecified() || a.IsLinkLocalUnicast() || a.IsMulticast()) {
-			p.bad(field, ip, "an address that is not unspecified, loopback, link-local or multicast")
-		}
+		parseOrdinaryIP(p, fmt.Sprintf("spec.externalIPs[%d]", i), ip)
 	}
 	if len(s.Spec.LoadBalancerSourceRanges) > 0 && s.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		p.textf("spec.loadBalancerSourceRanges", "may only be set if spec.type is LoadBalancer, found %s", s.Spec.Type)
@@ -95,6 +92,9 @@ func (c *Cluster) validateClusterIPs(old, s *corev1.Service, p *problems) {
 		oneOf(p, "spec.ipFamilyPolicy", *f, corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack)
 	}
 	headless := s.Spec.ClusterIP == corev1.ClusterIPNone
+	if headless && (s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer) {
+		p.textf("spec.clusterIP", "may not be None for type %s", s.Spec.Type)
+	}
 	cluster := c.clusterFamilies()
 	for i, f := range s.Spec.IPFamilies {
 		field := fmt.Sprintf("spec.ipFamilies[%d]", i)
@@ -237,6 +237,17 @@ func parseIP(p *problems, field, s string) (netip.Addr, bool) {
 		return netip.Addr{}, false
 	}
 	return netip.MustParseAddr(s), true
+}
+
+// parseOrdinaryIP is parseIP for an address that is no special one. Kubernetes (ValidateNonSpecialIP) takes
+// multicast addresses that are not of the link; no packet reaches them here, so they are refused, too.
+func parseOrdinaryIP(p *problems, field, s string) (netip.Addr, bool) {
+	a, ok := parseIP(p, field, s)
+	if ok && (a.IsUnspecified() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast()) {
+		p.bad(field, s, "an address that is not unspecified, loopback, link-local or multicast")
+		return a, false
+	}
+	return a, ok
 }
 
 // isIP reports whether s is an address that Kubernetes allows in its objects.
