@@ -25,12 +25,18 @@ type claim struct {
 type claims struct {
 	of map[string][]claim
 	by map[claim][]string
+	// addresses are the external ones of a Service, at the Services that have one of them.
+	addresses map[string][]netip.Addr
+	at        map[netip.Addr][]string
 	// told is who has what a Service claims in vain, as its Events said.
 	told map[string]map[claim]string
 }
 
 func newClaims() *claims {
-	return &claims{of: map[string][]claim{}, by: map[claim][]string{}, told: map[string]map[claim]string{}}
+	return &claims{
+		of: map[string][]claim{}, by: map[claim][]string{}, addresses: map[string][]netip.Addr{}, at: map[netip.Addr][]string{},
+		told: map[string]map[claim]string{},
+	}
 }
 
 // set replaces what a Service claims and returns the other Services that claim any of it, before or
@@ -65,15 +71,41 @@ func (c *claims) set(key string, next []claim) []string {
 	return others
 }
 
+// setAddresses replaces the external addresses of a Service.
+func (c *claims) setAddresses(key string, next []netip.Addr) {
+	for _, a := range c.addresses[key] {
+		if c.at[a] = slices.DeleteFunc(c.at[a], func(o string) bool { return o == key }); len(c.at[a]) == 0 {
+			delete(c.at, a)
+		}
+	}
+	delete(c.addresses, key)
+	if len(next) == 0 {
+		return
+	}
+	c.addresses[key] = next
+	for _, a := range next {
+		c.at[a] = append(c.at[a], key)
+	}
+}
+
+// externalOf returns the external addresses of a Service, each once.
+func externalOf(cfg *config.Config, svc *corev1.Service) []netip.Addr {
+	if svc == nil {
+		return nil
+	}
+	var out []netip.Addr
+	for _, a := range servedAddresses(cfg, svc) {
+		out = append(out, a.Addr)
+	}
+	return out
+}
+
 // claimsOf returns what a Service claims: its ports on every address of it.
 func claimsOf(cfg *config.Config, svc *corev1.Service) []claim {
 	if svc == nil || !isServed(svc) || isSkipped(cfg, svc) {
 		return nil
 	}
-	var addrs []netip.Addr
-	for _, a := range servedAddresses(cfg, svc) {
-		addrs = append(addrs, a.Addr)
-	}
+	addrs := externalOf(cfg, svc)
 	for _, v6 := range []bool{false, true} {
 		if ip := clusterIP(svc, v6); ip.IsValid() {
 			addrs = append(addrs, ip)

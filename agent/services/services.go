@@ -71,6 +71,7 @@ func (s *Services) Handle(ev any, old runtime.Object) {
 			if o, ok := old.(*corev1.Service); ok && s.env.Services[e.Key] != nil && sameService(o, s.env.Services[e.Key]) {
 				return
 			}
+			s.claims.setAddresses(e.Key, externalOf(s.env.Cfg, s.env.Services[e.Key]))
 			for _, other := range s.claims.set(e.Key, claimsOf(s.env.Cfg, s.env.Services[e.Key])) {
 				s.changed(other)
 			}
@@ -152,9 +153,8 @@ func (s *Services) all() {
 
 // withAddress marks the Services that have one of the addresses as an external one.
 func (s *Services) withAddress(list ...netip.Addr) {
-	//determinism:ignore units are rendered in the order of their names, whatever order they were marked in
-	for key := range s.units {
-		if svc := s.env.Services[key]; svc != nil && slices.ContainsFunc(servedAddresses(s.env.Cfg, svc), func(a servedAddress) bool { return slices.Contains(list, a.Addr) }) {
+	for _, a := range list {
+		for _, key := range s.claims.at[a] {
 			s.changed(key)
 		}
 	}
@@ -163,10 +163,8 @@ func (s *Services) withAddress(list ...netip.Addr) {
 // withExternal marks the Services that have external addresses.
 func (s *Services) withExternal() {
 	//determinism:ignore units are rendered in the order of their names, whatever order they were marked in
-	for key := range s.units {
-		if svc := s.env.Services[key]; svc != nil && len(servedAddresses(s.env.Cfg, svc)) > 0 {
-			s.changed(key)
-		}
+	for key := range s.claims.addresses {
+		s.changed(key)
 	}
 }
 

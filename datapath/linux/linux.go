@@ -222,7 +222,7 @@ func (h *Host) apply(ops []datapath.Op) []error {
 			tables = batch(tables, t, i)
 		}
 	}
-	tablesDone := false
+	tablesDone, owners := false, routeOwners{}
 	for i := 0; i < len(ops); i++ {
 		switch object(ops[i]).(type) {
 		case nil:
@@ -242,7 +242,7 @@ func (h *Host) apply(ops []datapath.Op) []error {
 			applySets(ops[i:j], errs[i:j])
 			i = j - 1
 		default:
-			errs[i] = h.one(ops[i])
+			errs[i] = h.one(ops[i], owners)
 		}
 	}
 	return errs
@@ -256,7 +256,7 @@ func object(op datapath.Op) datapath.Object {
 }
 
 // one applies an op that stands for itself.
-func (h *Host) one(op datapath.Op) error {
+func (h *Host) one(op datapath.Op, owners routeOwners) error {
 	del := op.Delete()
 	switch o := object(op).(type) {
 	case host.Link:
@@ -273,7 +273,7 @@ func (h *Host) one(op datapath.Op) error {
 		if del {
 			return deleteRoute(o)
 		}
-		return putRoute(o)
+		return putRoute(o, owners)
 	case host.Rule:
 		if del {
 			return deleteRule(o)

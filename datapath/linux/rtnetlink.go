@@ -218,113 +218,6 @@ func dumpAddresses(names map[int]string) ([]datapath.Object, error) {
 	return out, nil
 }
 
-// neighbours returns the permanent entries, or the proxies, whoever made them.
-func neighbours(names map[int]string, proxy bool) ([]host.Neighbour, error) {
-	req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
-	hdr := &netlink.Ndmsg{}
-	if proxy {
-		hdr.Flags = netlink.NTF_PROXY
-	}
-	req.AddData(hdr)
-	msgs, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNEIGH)
-	if err != nil {
-		return nil, fmt.Errorf("neighbours: %w", err)
-	}
-	var out []host.Neighbour
-	for _, m := range msgs {
-		if len(m) < unix.SizeofNdMsg {
-			return nil, fmt.Errorf("neighbours: a message of %d bytes", len(m))
-		}
-		link := int(binary.NativeEndian.Uint32(m[4:8]))
-		state := binary.NativeEndian.Uint16(m[8:10])
-		if isProxy := m[10]&netlink.NTF_PROXY != 0; isProxy != proxy || !proxy && state&netlink.NUD_PERMANENT == 0 {
-			continue
-		}
-		at, err := attributes(m[unix.SizeofNdMsg:])
-		if err != nil {
-			return nil, fmt.Errorf("neighbours: %w", err)
-		}
-		ip, ok := netip.AddrFromSlice(at[unix.NDA_DST])
-		if !ok {
-			continue
-		}
-		o := host.Neighbour{IP: ip, Link: names[link], Proxy: proxy}
-		if mac := at[unix.NDA_LLADDR]; len(mac) == 6 && !proxy {
-			o.MAC = host.MAC(mac)
-		}
-		if p := at[attrNeighbourProto]; len(p) > 0 {
-			o.Proto = p[0]
-		}
-		out = append(out, o)
-	}
-	return out, nil
-}
-
-func findNeighbour(o host.Neighbour, i int) (have host.Neighbour, found bool, err error) {
-	all, err := neighbours(map[int]string{i: o.Link}, o.Proxy)
-	if err != nil {
-		return have, false, err
-	}
-	for _, n := range all {
-		if n.Link == o.Link && n.IP == o.IP {
-			return n, true, nil
-		}
-	}
-	return have, false, nil
-}
-
-func putNeighbour(o host.Neighbour) error {
-	i, err := index(o.Link)
-	if err != nil {
-		return err
-	}
-	return changeNeighbour(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, i, o)
-}
-
-func deleteNeighbour(o host.Neighbour) error {
-	i, err := indexIfAny(o.Link)
-	if err != nil || i == 0 {
-		return err
-	}
-	have, found, err := findNeighbour(o, i)
-	if err != nil || !found || have.Proto != o.Proto {
-		return err
-	}
-	return changeNeighbour(unix.RTM_DELNEIGH, 0, i, have)
-}
-
-func changeNeighbour(msg, flags, i int, o host.Neighbour) error {
-	req := nl.NewNetlinkRequest(msg, flags|unix.NLM_F_ACK)
-	hdr := &netlink.Ndmsg{Family: uint8(family(o.IP)), Index: uint32(i), State: netlink.NUD_PERMANENT}
-	if o.Proxy {
-		hdr.Flags = netlink.NTF_PROXY
-	}
-	req.AddData(hdr)
-	req.AddData(nl.NewRtAttr(unix.NDA_DST, o.IP.AsSlice()))
-	if !o.Proxy {
-		req.AddData(nl.NewRtAttr(unix.NDA_LLADDR, o.MAC[:]))
-	}
-	req.AddData(nl.NewRtAttr(attrNeighbourProto, []byte{o.Proto}))
-	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
-	return err
-}
-
-func dumpNeighbours(names map[int]string) ([]datapath.Object, error) {
-	var out []datapath.Object
-	for _, proxy := range []bool{false, true} {
-		all, err := neighbours(names, proxy)
-		if err != nil {
-			return nil, err
-		}
-		for _, n := range all {
-			if n.Proto == host.ProtoTowtank {
-				out = append(out, n)
-			}
-		}
-	}
-	return out, nil
-}
-
 func kernelRoute(o host.Route) (*netlink.Route, error) {
 	r := &netlink.Route{
 		Dst: ipNet(o.Dst), Table: int(o.Table), Protocol: netlink.RouteProtocol(o.Proto), Priority: int(o.Metric),
@@ -354,9 +247,12 @@ func kernelRoute(o host.Route) (*netlink.Route, error) {
 	return r, nil
 }
 
+// listRoutes lists routes; a test counts how often.
+var listRoutes = netlink.RouteListFiltered
+
 // routes returns all routes of a family, whoever made them.
 func routes(fam int, names map[int]string) ([]host.Route, error) {
-	list, err := netlink.RouteListFiltered(fam, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	list, err := listRoutes(fam, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return nil, fmt.Errorf("routes: %w", err)
 	}
@@ -391,18 +287,40 @@ func routes(fam int, names map[int]string) ([]host.Route, error) {
 	return out, nil
 }
 
-func putRoute(o host.Route) error {
+// routeOwners are the protocols of the routes that there were when the first op of several met one: each list costs
+// as much as there are routes, and a node has one for each other node.
+type routeOwners map[int]map[datapath.Key][]uint8
+
+func (w routeOwners) of(fam int, k datapath.Key) ([]uint8, error) {
+	if w[fam] == nil {
+		all, err := routes(fam, nil)
+		if err != nil {
+			return nil, err
+		}
+		w[fam] = make(map[datapath.Key][]uint8, len(all))
+		for _, r := range all {
+			w[fam][r.Key()] = append(w[fam][r.Key()], r.Proto)
+		}
+	}
+	return w[fam][k], nil
+}
+
+// putRoute adds a route. If one is there already the kernel says so, and only then it is asked whose that is.
+func putRoute(o host.Route, owners routeOwners) error {
 	r, err := kernelRoute(o)
 	if err != nil {
 		return err
 	}
-	all, err := routes(r.Family, nil)
+	if err := netlink.RouteAdd(r); !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	protos, err := owners.of(r.Family, o.Key())
 	if err != nil {
 		return err
 	}
-	for _, have := range all {
-		if have.Key() == o.Key() && have.Proto != o.Proto {
-			return fmt.Errorf("a route to %s is there and is not ours (protocol %d)", o.Dst, have.Proto)
+	for _, p := range protos {
+		if p != o.Proto {
+			return fmt.Errorf("a route to %s is there and is not ours (protocol %d)", o.Dst, p)
 		}
 	}
 	return netlink.RouteReplace(r)

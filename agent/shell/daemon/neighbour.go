@@ -8,6 +8,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"towtank/datapath/linux"
 	"towtank/datapath/openflow"
 )
 
@@ -34,6 +35,11 @@ func (n *neighbours) find(ip netip.Addr) (openflow.MAC, bool) {
 		return openflow.MAC{}, false
 	}
 	defer h.Close()
+	table, err := linux.OpenNeighbours(n.ns)
+	if err != nil {
+		return openflow.MAC{}, false
+	}
+	defer table.Close()
 	link, err := h.LinkByName(n.uplink)
 	if err != nil {
 		return openflow.MAC{}, false
@@ -43,7 +49,7 @@ func (n *neighbours) find(ip netip.Addr) (openflow.MAC, bool) {
 		family = netlink.FAMILY_V6
 	}
 	entry := netlink.Neigh{LinkIndex: link.Attrs().Index, Family: family, State: netlink.NUD_NONE, IP: ip.AsSlice()}
-	if mac, ok := known(h, entry.LinkIndex, family, ip, netlink.NUD_PERMANENT|netlink.NUD_NOARP); ok {
+	if mac, ok := known(table, entry.LinkIndex, ip, netlink.NUD_PERMANENT|netlink.NUD_NOARP); ok {
 		return mac, true
 	}
 	_ = h.NeighDel(&entry) // there may be none
@@ -53,23 +59,18 @@ func (n *neighbours) find(ip netip.Addr) (openflow.MAC, bool) {
 	}
 	// The kernel asks on the wire and tells nobody of this one entry: it is looked at until the answer is there.
 	for end := time.Now().Add(neighbourWait); time.Now().Before(end); time.Sleep(neighbourPoll) {
-		if mac, ok := known(h, entry.LinkIndex, family, ip, usable); ok {
+		if mac, ok := known(table, entry.LinkIndex, ip, usable); ok {
 			return mac, true
 		}
 	}
 	return openflow.MAC{}, false
 }
 
-func known(h *netlink.Handle, link, family int, ip netip.Addr, states int) (openflow.MAC, bool) {
-	list, err := h.NeighList(link, family)
-	if err != nil {
+// known asks for the one entry: a node has as many as it has neighbours, and all of them may be asked about at once.
+func known(table *linux.NeighbourTable, link int, ip netip.Addr, states int) (openflow.MAC, bool) {
+	mac, state, ok, err := table.Get(link, ip)
+	if err != nil || !ok || state&states == 0 {
 		return openflow.MAC{}, false
 	}
-	for _, e := range list {
-		a, ok := netip.AddrFromSlice(e.IP)
-		if ok && a.Unmap() == ip && e.State&states != 0 && len(e.HardwareAddr) == 6 {
-			return openflow.MAC(e.HardwareAddr), true
-		}
-	}
-	return openflow.MAC{}, false
+	return openflow.MAC(mac), true
 }
