@@ -79,6 +79,7 @@ func (w *World) ovsUp(n *Node) {
 		return
 	}
 	n.ovsUp = true
+	n.ByHand()
 	n.sw.Start()
 	n.internalDevices()
 	// A new connection brings the ports there are: an agent that started meanwhile does not know them.

@@ -92,14 +92,20 @@ func (n *Node) Life() int { return n.lives }
 
 // Unquiet returns why a node is not quiet, as far as it is not about membership: "" if it is.
 func (n *Node) Unquiet() string {
+	if why := n.UnquietHost(); why != "" || n.ovsUp {
+		return why
+	}
+	return "its vswitchd does not run"
+}
+
+// UnquietHost is Unquiet for what is on the host and needs no switch, such as addresses.
+func (n *Node) UnquietHost() string {
 	w := n.world
 	switch {
 	case !n.up:
 		return "it is off"
 	case !n.AgentRuns():
 		return "its agent does not run"
-	case !n.ovsUp:
-		return "its vswitchd does not run"
 	case !w.apiReachable(n.name):
 		return "it does not reach the API"
 	case w.Kube.Faulted(n.name):

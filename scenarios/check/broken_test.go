@@ -9,6 +9,7 @@ import (
 	"towtank/datapath/openflow"
 	"towtank/sim"
 	"towtank/sim/kube"
+	"towtank/sim/packet"
 )
 
 // Every invariant is seen to fail here: something is broken on purpose, and the checker must say so.
@@ -235,4 +236,52 @@ func TestToldLate(t *testing.T) {
 	settle(t, w)
 	got = append(got, c.AfterSettle()...)
 	none(t, "told late", got)
+}
+
+// A connection that was translated with an address which its Pod may not have goes on so: the kernel asks no rule again.
+func TestKeptConnectionOfAnotherAddress(t *testing.T) {
+	w, c := quiet(t)
+	exec(t, w, "n1", "ip addr add 172.18.0.77/32 dev eth0")
+	exec(t, w, "n1", "iptables -t nat -I POSTROUTING -p udp -o eth0 -j SNAT --to-source 172.18.0.77")
+	src, err := w.PodSource("default/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Probe(sim.Flow{From: src, To: addr("172.18.0.101"), Port: 8080, Proto: packet.ProtoUDP}); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, w, "n1", "iptables -t nat -D POSTROUTING -p udp -o eth0 -j SNAT --to-source 172.18.0.77")
+	exec(t, w, "n1", "ip addr del 172.18.0.77/32 dev eth0")
+	settle(t, w)
+	fails(t, c.AfterSettle(), 4, "n1", "a kept connection of Pod default/x to 172.18.0.101:8080 (protocol 17) leaves with 172.18.0.77")
+}
+
+// A switch that was started has nothing of what it had: nobody is blamed for what a probe meets before a settle.
+func TestSwitchThatWasStartedIsNotQuiet(t *testing.T) {
+	w, c := quiet(t)
+	if err := w.OVSOp(w.Node("n2"), "kill"); err != nil {
+		t.Fatal(err)
+	}
+	settle(t, w)
+	c.AfterSettle()
+	if err := w.OVSOp(w.Node("n2"), "start"); err != nil {
+		t.Fatal(err)
+	}
+	src, err := w.PodSource("default/z")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dst, err := w.PodSource("default/y")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := sim.Flow{From: src, To: dst.Addr(false), Port: 8080, Proto: packet.ProtoTCP}
+	r, err := w.Probe(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Verdict == sim.OK {
+		t.Error("the switch forwards: the test shows nothing")
+	}
+	none(t, "right after the start", c.Probed(f, r))
 }

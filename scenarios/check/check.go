@@ -111,7 +111,7 @@ func (c *Checker) AfterSettle() []Result {
 	if c.restarts == 0 {
 		c.restarts = restartsPerSettle
 	}
-	nodes := c.w.Nodes()
+	nodes, pods := c.w.Nodes(), c.podAddresses()
 	c.turn++
 	for i := range nodes {
 		// Another node is the first each time: it is the one whose agent is restarted dry.
@@ -120,6 +120,7 @@ func (c *Checker) AfterSettle() []Result {
 			continue
 		}
 		out = append(out, c.state(n)...)
+		out = append(out, c.kept(n, pods)...)
 	}
 	c.restarts = 0
 	out = append(out, c.egress()...)

@@ -281,7 +281,7 @@ func (c *Checker) holdings(allQuiet bool) []Result {
 	for _, ip := range slices.SortedFunc(maps.Keys(places), netip.Addr.Compare) {
 		c.count++
 		held := holders[ip]
-		running := slices.DeleteFunc(slices.Clone(held), func(name string) bool { return c.w.Node(name).Unquiet() != "" })
+		running := slices.DeleteFunc(slices.Clone(held), func(name string) bool { return c.w.Node(name).UnquietHost() != "" })
 		if len(running) > 1 {
 			fail("Egress IP %s is on %s", ip, strings.Join(running, " and "))
 			continue
