@@ -241,11 +241,31 @@ func (h *Host) apply(ops []datapath.Op) []error {
 			}
 			applySets(ops[i:j], errs[i:j])
 			i = j - 1
+		case host.Route:
+			j := i
+			for j < len(ops) && object(ops[j]) != nil && object(ops[j]).Key().Kind == datapath.KindRoute {
+				j++
+			}
+			h.applyRoutes(ops[i:j], errs[i:j], owners)
+			i = j - 1
 		default:
 			errs[i] = h.one(ops[i], owners)
 		}
 	}
 	return errs
+}
+
+// applyRoutes applies routes in a row. Those with a next hop come last: the kernel refuses a next hop that no route
+// leads to.
+func (h *Host) applyRoutes(ops []datapath.Op, errs []error, owners routeOwners) {
+	for _, last := range []bool{false, true} {
+		for i, op := range ops {
+			r, isPut := op.New.(host.Route)
+			if (isPut && r.Via.IsValid()) == last {
+				errs[i] = h.one(op, owners)
+			}
+		}
+	}
 }
 
 func object(op datapath.Op) datapath.Object {

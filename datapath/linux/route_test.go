@@ -40,6 +40,18 @@ func TestRoutesCostNoLists(t *testing.T) {
 	}
 }
 
+// The kernel takes a next hop only if a route leads to it, whatever the order of the two in a Change.
+func TestRouteBeforeThatToItsNextHop(t *testing.T) {
+	n := start(t)
+	n.must(
+		put(parse(t, datapath.KindRoute, "default via fd00:20::1 dev eth0 table 101 proto 116 metric 1024")),
+		put(parse(t, datapath.KindRoute, "fd00:20::/64 dev eth0 table 101 proto 116 metric 1024")),
+	)
+	if s := n.run("ip", "-6", "route", "show", "table", "101"); strings.Count(s, "fd00:20::") != 2 {
+		t.Errorf("routes:\n%s", s)
+	}
+}
+
 // One entry of the neighbour table is asked for by its address.
 func TestNeighbourByAddress(t *testing.T) {
 	n := start(t)
