@@ -258,6 +258,18 @@ func TestEvents(t *testing.T) {
 	n.until("link down", func() bool { return slices.Contains(n.links, datapath.LinkEvent{Name: "eth0", Present: true}) })
 	n.run("ip", "link", "del", "gw0")
 	n.until("link gone", func() bool { return slices.Contains(n.links, datapath.LinkEvent{Name: "gw0"}) })
+
+	// A link that is renamed takes its addresses with it.
+	n.must(put(parse(t, datapath.KindAddress, "172.18.0.51/32 dev eth0 proto 116")))
+	n.run("ip", "link", "set", "eth0", "name", "eth5")
+	at := func(link string, present bool) datapath.AddressEvent {
+		return datapath.AddressEvent{Addr: netip.MustParseAddr("172.18.0.51"), Link: link, Present: present}
+	}
+	n.until("address of the new name", func() bool { return slices.Contains(n.addrs, at("eth5", true)) })
+	n.until("address of the old name gone", func() bool { return slices.Contains(n.addrs, at("eth0", false)) })
+	n.until("old name gone", func() bool { return slices.Contains(n.links, datapath.LinkEvent{Name: "eth0"}) })
+	n.run("ip", "link", "del", "eth5")
+	n.until("address gone with its link", func() bool { return slices.Contains(n.addrs, at("eth5", false)) })
 }
 
 // Sets that have a name of ours and are not what we make do not stop a dump. They are told, left alone if nobody

@@ -3,8 +3,8 @@
 package linux
 
 import (
+	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -28,17 +28,17 @@ func (h *Host) watch() error {
 		close(end)
 		return fmt.Errorf("watch links: %w", err)
 	}
-	names, err := h.tellAll()
+	w, err := h.tellAll()
 	if err != nil {
 		close(end)
 		return err
 	}
-	go h.tell(names, addrs, links, end)
+	go h.tell(w, addrs, links, end)
 	return nil
 }
 
 // tellAll posts what there is.
-func (h *Host) tellAll() (names map[int]string, err error) {
+func (h *Host) tellAll() (*watched, error) {
 	kernel, err := netlink.NewHandleAt(h.ns)
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
@@ -48,25 +48,41 @@ func (h *Host) tellAll() (names map[int]string, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
-	names = map[int]string{}
+	w := newWatched(h.nameOf, h.postAddress, h.postLink)
 	for _, l := range links {
-		a := l.Attrs()
-		names[a.Index] = a.Name
-		h.postLink(a, true)
+		w.link(l.Attrs(), true)
 	}
 	list, err := kernel.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
 	for _, a := range list {
-		h.postAddress(datapath.AddressEvent{Addr: prefixOf(a.IPNet).Addr(), Link: names[a.LinkIndex], Present: true})
+		w.address(a.LinkIndex, prefixOf(a.IPNet), true)
 	}
-	return names, nil
+	return w, nil
+}
+
+// nameOf asks the kernel for the name of a link, "" if it does not answer.
+func (h *Host) nameOf(index int) (name string, there bool) {
+	kernel, err := netlink.NewHandleAt(h.ns)
+	if err != nil {
+		return "", true
+	}
+	defer kernel.Close()
+	l, err := kernel.LinkByIndex(index)
+	var none netlink.LinkNotFoundError
+	switch {
+	case errors.As(err, &none):
+		return "", false
+	case err != nil:
+		return "", true
+	}
+	return l.Attrs().Name, true
 }
 
 // tell posts changes. When a subscription breaks it makes both again and posts everything; what went
 // meanwhile is found by the audit.
-func (h *Host) tell(names map[int]string, addrs chan netlink.AddrUpdate, links chan netlink.LinkUpdate, end chan struct{}) {
+func (h *Host) tell(w *watched, addrs chan netlink.AddrUpdate, links chan netlink.LinkUpdate, end chan struct{}) {
 	defer close(end)
 	for {
 		select {
@@ -77,15 +93,13 @@ func (h *Host) tell(names map[int]string, addrs chan netlink.AddrUpdate, links c
 				h.watchAgain()
 				return
 			}
-			h.postAddress(datapath.AddressEvent{Addr: prefixOf(&u.LinkAddress).Addr(), Link: names[u.LinkIndex], Present: u.NewAddr})
+			w.address(u.LinkIndex, prefixOf(&u.LinkAddress), u.NewAddr)
 		case u, ok := <-links:
 			if !ok {
 				h.watchAgain()
 				return
 			}
-			a := u.Attrs()
-			names[a.Index] = a.Name
-			h.postLink(a, u.Header.Type != unix.RTM_DELLINK)
+			w.link(u.Attrs(), u.Header.Type != unix.RTM_DELLINK)
 		}
 	}
 }
@@ -111,9 +125,8 @@ func (h *Host) postAddress(e datapath.AddressEvent) {
 	}
 }
 
-func (h *Host) postLink(a *netlink.LinkAttrs, present bool) {
-	if h.cfg.Link != nil && !madeName.MatchString(a.Name) {
-		e := datapath.LinkEvent{Name: a.Name, Up: present && a.Flags&net.FlagUp != 0 && a.OperState != netlink.OperDown, Present: present}
+func (h *Host) postLink(e datapath.LinkEvent) {
+	if h.cfg.Link != nil {
 		h.cfg.Post(func() { h.cfg.Link(e) })
 	}
 }
