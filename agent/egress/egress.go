@@ -363,6 +363,12 @@ func (e *Egress) isLocal(ip netip.Addr) bool {
 	return !pool || node == e.env.Cfg.NodeName
 }
 
+// isOurs reports whether this node is the one to realise an address: it does, or is to have it.
+func (e *Egress) isOurs(ip netip.Addr) bool {
+	node, pool := e.fromPool(ip)
+	return pool && node == e.env.Cfg.NodeName || e.isLocal(ip)
+}
+
 // Render implements tables.Concern.
 func (e *Egress) Render(unit string) ([]datapath.Object, datapath.Precedence) {
 	l := &pipeline.List{}

@@ -12,6 +12,9 @@ import (
 )
 
 func (e *Egress) renderIP(l *pipeline.List, unit string, ip netip.Addr) {
+	if !e.isOurs(ip) {
+		e.status.noProblem(ip) // nobody waits for it here
+	}
 	if _, family := e.env.Cfg.Gateway(ip.Is6()); !family || len(e.holders[ip]) == 0 {
 		return
 	}

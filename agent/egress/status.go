@@ -31,7 +31,7 @@ type statusWriter struct {
 	e        *Egress
 	due      map[string]bool // Egresses to look at in the next turn
 	writes   map[string]*write
-	problems map[netip.Addr]string
+	problems map[netip.Addr]string // why an address of this node is not realised
 	lonely   map[string]edge.Timer
 	told     map[string]string // last Kubernetes Event per Egress
 	// epoch counts what may change who holds an address: members, placements, addresses. Another node's
@@ -65,13 +65,16 @@ func (w *statusWriter) uses(ip netip.Addr) bool {
 	return false
 }
 
-// problem notes why an address cannot be realised here.
+// problem notes why an address cannot be realised here. What is left of one that is not to be here is nobody's problem.
 func (w *statusWriter) problem(ip netip.Addr, err error) {
-	if w.problems[ip] != err.Error() {
+	if w.e.isOurs(ip) && w.problems[ip] != err.Error() {
 		w.problems[ip] = err.Error()
 		w.addressChanged(ip)
 	}
 }
+
+// noProblem forgets it: it would be said again when the address comes back, whatever is then.
+func (w *statusWriter) noProblem(ip netip.Addr) { delete(w.problems, ip) }
 
 func (w *statusWriter) addressChanged(ip netip.Addr) {
 	for _, name := range w.e.holders[ip] {
@@ -164,7 +167,7 @@ func (w *statusWriter) want(eg, base *v1beta1.Egress) *v1beta1.Egress {
 	// nowhere would write for ever, each over the other. The same once per epoch if it does not hear us.
 	blamed := inTheWayOf(base)
 	stands := blamed != "" && blamed != me && (slices.Contains(e.env.Alive, blamed) || w.claimed[eg.Name] == w.epoch)
-	inTheWay := hasIP && e.isLocal(ip) && w.problems[ip] != ""
+	inTheWay := hasIP && e.isOurs(ip) && w.problems[ip] != ""
 	// Where another node is to have the address, or has it, a problem with it here matters to nobody.
 	mine := base.Status.EgressNode == "" || base.Status.EgressNode == me
 	if pooled {
@@ -174,7 +177,7 @@ func (w *statusWriter) want(eg, base *v1beta1.Egress) *v1beta1.Egress {
 	case holdsIt && contradicted:
 		return nil // said already, and contradicted by a node that does not hear us
 	case holdsIt:
-		delete(w.problems, ip)
+		w.noProblem(ip)
 		if base.Status.EgressNode != me {
 			e.taken(ip)
 		}

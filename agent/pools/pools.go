@@ -38,7 +38,8 @@ type Controller struct {
 	posted   bool
 	stopped  bool
 	writes   map[string]*write
-	told     map[string]string
+	told     map[string]string // last message of the condition, by Egress
+	refusals map[string]string // last message of what the API refused, by Egress
 }
 
 // write is what is under way for one object.
@@ -58,7 +59,7 @@ const (
 func New(s Seams) *Controller {
 	return &Controller{
 		s: s, egresses: map[string]*v1beta1.Egress{}, pools: map[string]*v1beta1.ExternalIPPool{}, synced: map[string]bool{},
-		writes: map[string]*write{}, told: map[string]string{},
+		writes: map[string]*write{}, told: map[string]string{}, refusals: map[string]string{},
 	}
 }
 
@@ -76,6 +77,7 @@ func (c *Controller) Handle(ev any) {
 			} else {
 				delete(c.egresses, e.Key)
 				delete(c.told, e.Key)
+				delete(c.refusals, e.Key)
 			}
 		case edge.KindExternalIPPool:
 			if p, ok := e.Object.(*v1beta1.ExternalIPPool); ok {
@@ -308,6 +310,9 @@ func (c *Controller) send(key, kind, name string, call func(done func(runtime.Ob
 		switch {
 		case err == nil:
 			w.latest, w.tries, w.delay = o, 0, 0
+			if kind == edge.KindEgress {
+				delete(c.refusals, name)
+			}
 			c.wake()
 		case apierrors.IsNotFound(err):
 			delete(c.writes, key)
@@ -337,10 +342,10 @@ func (c *Controller) send(key, kind, name string, call func(done func(runtime.Ob
 // what it is refused for may be changed elsewhere.
 func (c *Controller) refused(egress string, err error) {
 	message := "the API refuses the allocation: " + err.Error()
-	if c.told[egress] == message {
+	if c.refusals[egress] == message {
 		return
 	}
-	c.told[egress] = message
+	c.refusals[egress] = message
 	c.s.Cluster.Record(edge.Ref{Kind: "Egress", Name: egress}, "Warning", v1beta1.ReasonAllocationError, message)
 }
 
