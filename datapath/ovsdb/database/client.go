@@ -407,14 +407,20 @@ func (c *Client) Sync(done func(error)) {
 			done(err)
 			return
 		}
-		cfg := numberOf(results[1].Rows[0]["next_cfg"])
-		c.mu.Lock()
-		if c.curCfg < cfg {
-			c.cfgWaiters = append(c.cfgWaiters, cfgWaiter{cfg, done})
-			c.mu.Unlock()
-			return
-		}
-		c.mu.Unlock()
-		done(nil)
+		c.await(numberOf(results[1].Rows[0]["next_cfg"]), done)
 	})
+}
+
+// await has done called when ovs-vswitchd has taken in a configuration, or when the connection has ended.
+func (c *Client) await(cfg int64, done func(error)) {
+	c.mu.Lock()
+	// An answer may be handled while the connection ends: those who wait then were told already.
+	err := c.conn.Err()
+	if err == nil && c.curCfg < cfg {
+		c.cfgWaiters = append(c.cfgWaiters, cfgWaiter{cfg, done})
+		c.mu.Unlock()
+		return
+	}
+	c.mu.Unlock()
+	done(err)
 }
