@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -208,4 +209,26 @@ func jsonFields(typ reflect.Type) map[string]reflect.Type {
 		out[name] = f.Type
 	}
 	return out
+}
+
+// The README builds the image that the Job runs, and pushes what it built.
+func TestImageOfTheFuzzer(t *testing.T) {
+	image := regexp.MustCompile(`(?:REGISTRY/)?(towtank[a-z-]*:[0-9.]+)`)
+	names := map[string]bool{}
+	for _, file := range []string{"fuzz/README.md", "fuzz/Dockerfile", "fuzz/job.yaml"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := image.FindAllStringSubmatch(string(text), -1)
+		if len(found) == 0 {
+			t.Errorf("%s names no image", file)
+		}
+		for _, m := range found {
+			names[m[1]] = true
+		}
+	}
+	if len(names) != 1 {
+		t.Errorf("the images are %v, want one", slices.Sorted(maps.Keys(names)))
+	}
 }

@@ -74,9 +74,9 @@ func Of(t *tables.Tables) *Node {
 }
 
 // Ready reports whether the ports that every flow needs have their numbers.
-func Ready(t *tables.Tables) bool {
-	return t.OFPort(GatewayPort) != 0 && (t.OFPort(TunnelPort) != 0 || !t.Cfg.HasTunnel())
-}
+func Ready(t *tables.Tables) bool { return ready(t.Cfg, t.OFPort(GatewayPort), t.OFPort(TunnelPort)) }
+
+func ready(cfg *config.Config, gw, tun uint32) bool { return gw != 0 && (tun != 0 || !cfg.HasTunnel()) }
 
 // GatewayMAC returns the address of a node's gateway port, made from the node's name so that it is
 // the same after every start.
@@ -95,8 +95,8 @@ func localMAC(first byte, seed string) openflow.MAC {
 	return openflow.MAC{first, byte(x >> 32), byte(x >> 24), byte(x >> 16), byte(x >> 8), byte(x)}
 }
 
-// Ready reports whether the ports that every flow needs have their numbers.
-func (n *Node) Ready() bool { return n.GW != 0 && (n.TUN != 0 || !n.Cfg.HasTunnel()) }
+// Ready is Ready for the tables that the node is of.
+func (n *Node) Ready() bool { return ready(n.Cfg, n.GW, n.TUN) }
 
 func hostMAC(m openflow.MAC) host.MAC { return host.MAC(m) }
 
