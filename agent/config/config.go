@@ -37,7 +37,7 @@ type Config struct {
 	ProxyAll             bool
 	ProxyLoadBalancerIPs bool
 	SkipServices         []string       // namespace/name
-	NodePortAddresses    []netip.Prefix // empty: all node addresses
+	NodePortAddresses    []netip.Prefix // empty: the addresses of the Node object
 	LoadBalancerMode     string         // nat or dsr
 	MaxEgressIPsPerNode  int            // 0..255: marks have 8 bits
 	ExceptCIDRs          []netip.Prefix // destinations that Egress never applies to

@@ -42,6 +42,9 @@ func (n *Nodes) Ready(kind string) bool {
 
 // Handle implements tables.Concern.
 func (n *Nodes) Handle(ev any, old runtime.Object) {
+	if n.env.NodePortsChanged() {
+		n.env.Dirty(tables.HostUnit)
+	}
 	switch e := ev.(type) {
 	case edge.ObjectEvent:
 		if e.Kind == edge.KindNode {

@@ -64,6 +64,9 @@ func (s *Services) Restore(dump []datapath.Object) {
 
 // Handle implements tables.Concern.
 func (s *Services) Handle(ev any, old runtime.Object) {
+	if s.env.NodePortsChanged() {
+		s.withNodePort()
+	}
 	switch e := ev.(type) {
 	case edge.ObjectEvent:
 		switch e.Kind {
@@ -148,6 +151,16 @@ func (s *Services) all() {
 	//determinism:ignore units are rendered in the order of their names, whatever order they were marked in
 	for key := range s.env.Services {
 		s.changed(key)
+	}
+}
+
+// withNodePort marks the Services that have node ports.
+func (s *Services) withNodePort() {
+	//determinism:ignore units are rendered in the order of their names, whatever order they were marked in
+	for key, svc := range s.env.Services {
+		if svc.Spec.Type != corev1.ServiceTypeClusterIP {
+			s.changed(key)
+		}
 	}
 }
 

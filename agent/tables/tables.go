@@ -49,6 +49,10 @@ type Tables struct {
 
 	Groups *Groups
 	Marks  *Marks
+
+	// moreNodePorts are addresses of NodePorts that the Node object need not name; nodePortsChanged is of the last event.
+	moreNodePorts    []netip.Addr
+	nodePortsChanged bool
 }
 
 // New returns empty tables.
@@ -140,6 +144,15 @@ func (t *Tables) ServiceOf(slice string) string { return t.sliceOwner[slice] }
 
 // Apply records an event and returns, for an object that changed, its previous version.
 func (t *Tables) Apply(ev any) (old runtime.Object) {
+	old = t.apply(ev)
+	t.nodePortsChanged = false
+	if t.nodePortsMayChange(ev) {
+		t.findNodePorts()
+	}
+	return old
+}
+
+func (t *Tables) apply(ev any) (old runtime.Object) {
 	switch e := ev.(type) {
 	case edge.ObjectEvent:
 		return t.applyObject(e)
@@ -320,20 +333,3 @@ func NodePodCIDRs(n *corev1.Node) []netip.Prefix {
 
 // HostUnit is the unit of everything that the node needs before any object of the API.
 const HostUnit = "host/node"
-
-// NodePortAddresses returns the addresses of this node that NodePorts are served on: those of the
-// Node object, so that an Egress IP on the node is never one, as far as the configuration allows.
-func NodePortAddresses(t *Tables) []netip.Addr {
-	var out []netip.Addr
-	for _, a := range NodeAddresses(t.ThisNode()) {
-		allowed := len(t.Cfg.NodePortAddresses) == 0
-		for _, p := range t.Cfg.NodePortAddresses {
-			allowed = allowed || p.Contains(a)
-		}
-		_, family := t.Cfg.Gateway(a.Is6())
-		if allowed && family && !slices.Contains(out, a) {
-			out = append(out, a)
-		}
-	}
-	return out
-}

@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -114,7 +115,7 @@ func (c *Checker) fresh() ([][]item, error) {
 	o.LogTo, o.Seed = nil, 0
 	key := fmt.Sprintf("%+v", o)
 	for _, n := range c.w.Nodes() {
-		key += fmt.Sprintf(" %s %s %s", n.Name(), n.Transport(false), n.Transport(true))
+		key += fmt.Sprintf(" %s %s %s %v", n.Name(), n.Transport(false), n.Transport(true), c.served(n))
 	}
 	freshDumps.Lock()
 	defer freshDumps.Unlock()
@@ -126,8 +127,14 @@ func (c *Checker) fresh() ([][]item, error) {
 		return nil, err
 	}
 	for _, n := range c.w.Nodes() {
-		if _, err := w.AddNodeAt(n.Name(), n.Transport(false), n.Transport(true)); err != nil {
+		made, err := w.AddNodeAt(n.Name(), n.Transport(false), n.Transport(true))
+		if err != nil {
 			return nil, err
+		}
+		for _, p := range c.served(n) {
+			if err := made.Netns().AddAddress(sim.Uplink, p); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if err := w.Settle(endSettle); err != nil {
@@ -142,6 +149,17 @@ func (c *Checker) fresh() ([][]item, error) {
 	}
 	freshDumps.of[key] = dumps
 	return dumps, nil
+}
+
+// served returns the addresses that somebody put on a node and that NodePorts are served on: something of each is there
+// also without a Service.
+func (c *Checker) served(n *sim.Node) []netip.Prefix {
+	if len(c.w.Options().NodePortAddresses) == 0 {
+		return nil
+	}
+	return slices.DeleteFunc(n.Netns().Link(sim.Uplink).Addresses(), func(p netip.Prefix) bool {
+		return p.Addr() == n.Transport(p.Addr().Is6()) || p.Addr().IsLinkLocalUnicast()
+	})
 }
 
 // differ compares two dumps.
