@@ -17,7 +17,6 @@ import (
 	"towtank/agent/pipeline"
 	"towtank/agent/tables"
 	"towtank/datapath"
-	"towtank/datapath/openflow"
 )
 
 // Limits of an ADD.
@@ -400,40 +399,6 @@ func (c *call) free() {
 		c.answer(r)
 		p.advanceAll()
 		p.env.Wake()
-	})
-}
-
-// forget has switch and kernel forget the connections of addresses that nobody has any more: the next
-// Pod with one of them must not be taken for the last. What cannot be flushed is logged: it ages.
-func (p *Pods) forget(ips []netip.Prefix, done func()) {
-	var kernel, zones []datapath.Tuple
-	for _, ip := range ips {
-		v6 := ip.Addr().Is6()
-		protos := []uint8{openflow.ProtoTCP, openflow.ProtoUDP, openflow.ProtoSCTP, openflow.ProtoICMP}
-		if v6 {
-			protos[3] = openflow.ProtoICMPv6
-		}
-		for _, proto := range protos {
-			kernel = append(kernel, datapath.Tuple{Proto: proto, Source: ip.Addr()})
-			for _, zone := range pipeline.Zones([]bool{v6}) {
-				zones = append(zones, datapath.Tuple{Zone: zone, Proto: proto, Source: ip.Addr()})
-			}
-		}
-	}
-	if len(kernel) == 0 {
-		done()
-		return
-	}
-	p.env.Switch.FlushConntrack(zones, func(err error) {
-		if err != nil {
-			p.env.Log.Error(err, "Connections of a removed Pod were not flushed")
-		}
-		p.env.Host.FlushConntrack(kernel, func(err error) {
-			if err != nil {
-				p.env.Log.Error(err, "Connections of a removed Pod were not flushed from the kernel")
-			}
-			done()
-		})
 	})
 }
 
