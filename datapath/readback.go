@@ -99,6 +99,29 @@ func (s *Store) Unowned() []Object {
 	return objs
 }
 
+// Leaving reports whether an object of the kinds is on the node and of no unit, and may go: an orphan, or one that waits to
+// be deleted.
+func (s *Store) Leaving(group func(Kind) bool) bool {
+	//determinism:ignore any will do
+	for k, e := range s.unowned {
+		if group(k.Kind) && (e.pending || s.orphans[k] != nil) {
+			return true
+		}
+	}
+	return false
+}
+
+// Withheld reports whether an object of the kinds is on the node and of no unit because its deletion was refused.
+func (s *Store) Withheld(group func(Kind) bool) bool {
+	//determinism:ignore any will do
+	for k, e := range s.unowned {
+		if group(k.Kind) && !e.pending && s.orphans[k] == nil {
+			return true
+		}
+	}
+	return false
+}
+
 // Answers counts the results and dumps that were taken in: as long as it is the same, so is what is known of the node.
 func (s *Store) Answers() uint64 { return s.answers }
 

@@ -174,6 +174,34 @@ func TestStoreConverges(t *testing.T) {
 	}
 }
 
+// What no unit wants may go until its deletion is refused, and again when that is reclaimed.
+func TestStoreLeaving(t *testing.T) {
+	a := thing{"route", "a", "v0"}
+	s := NewStore()
+	state := func(when string, leaving, withheld bool) {
+		t.Helper()
+		is, other := func(k Kind) bool { return k == "route" }, func(k Kind) bool { return k != "route" }
+		if s.Leaving(is) != leaving || s.Withheld(is) != withheld || s.Leaving(other) || s.Withheld(other) {
+			t.Errorf("%s: leaving %t, withheld %t, want %t, %t; of other kinds %t, %t", when, s.Leaving(is), s.Withheld(is), leaving, withheld, s.Leaving(other), s.Withheld(other))
+		}
+	}
+	state("empty", false, false)
+	s.Load([]Object{a}, all)
+	state("orphan", true, false)
+	s.ReleaseOrphans(nil)
+	state("released", true, false)
+	s.Withhold(a.Key())
+	state("refused", false, true)
+	s.Reclaim(a.Key())
+	state("reclaimed", true, false)
+	s.ReleaseOrphans(nil)
+	ops := s.Pending(nil)
+	s.Depart(ops)
+	state("in flight", true, false)
+	s.Arrive(ops, AllResults(1, Done, nil))
+	state("gone", false, false)
+}
+
 // A deletion that was refused waits until it is reclaimed and released, and is forgotten if somebody wants the key.
 func TestStoreWithholds(t *testing.T) {
 	a := thing{"route", "a", "v0"}

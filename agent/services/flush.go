@@ -24,7 +24,13 @@ type flusher struct {
 	synced            bool // entries that existed before this process were looked at
 	dumping           bool
 	again             bool // and once more when this dump is done
-	started           bool // they were looked at when nothing old was left on the switch
+	started           bool // they were looked at when nothing old was left on the node that could go
+	// waiting are the units that were rendered and since then neither realised nor refused. late are those that were
+	// refused before anything of theirs was looked at: what the process before made for them stays on the node, and
+	// makes entries, until they are realised.
+	waiting, late map[string]bool
+	withheld      bool // something old was left, whose deletion was refused
+	due           bool // something of that went: what it made has to be looked at
 
 	switchRetry, kernelRetry retry
 }
@@ -88,14 +94,14 @@ type allowed struct {
 }
 
 func newFlusher(env *tables.Env) *flusher {
-	return &flusher{env: env, rendered: map[string]*allowed{}, applied: map[string]*allowed{}}
+	return &flusher{env: env, rendered: map[string]*allowed{}, applied: map[string]*allowed{}, waiting: map[string]bool{}, late: map[string]bool{}}
 }
 
 // next notes what a rendering allows; sp is nil if the unit is to go.
 func (f *flusher) next(unit string, sp *servicePort) {
 	if sp == nil || sp.Proto == openflow.ProtoTCP {
 		if f.rendered[unit] != nil || f.applied[unit] != nil {
-			f.rendered[unit] = nil
+			f.rendered[unit], f.waiting[unit] = nil, true
 		}
 		return
 	}
@@ -120,7 +126,15 @@ func (f *flusher) next(unit string, sp *servicePort) {
 	for _, b := range unionOf(sp.Cluster, sp.Local) {
 		a.backends = append(a.backends, b.AddrPort)
 	}
-	f.rendered[unit] = a
+	f.rendered[unit], f.waiting[unit] = a, true
+}
+
+// refused notes that a unit was not taken as it was rendered last.
+func (f *flusher) refused(unit string) {
+	delete(f.waiting, unit)
+	if a := f.rendered[unit]; a != nil && a.initial && f.applied[unit] == nil {
+		f.late[unit] = true
+	}
 }
 
 // realised issues the flush for what the unit allowed before and does not now.
@@ -128,6 +142,11 @@ func (f *flusher) realised(unit string) {
 	cur, ok := f.rendered[unit]
 	if !ok {
 		return
+	}
+	delete(f.waiting, unit)
+	if f.late[unit] {
+		delete(f.late, unit)
+		f.due = f.due || f.started
 	}
 	old := f.applied[unit]
 	if cur == nil {
@@ -281,22 +300,44 @@ func (f *flusher) waits() bool {
 }
 
 // mayAdvance reports whether advance has anything to do now.
-func (f *flusher) mayAdvance() bool { return !f.started && ((!f.synced && !f.waits()) || f.quiet()) }
-
-// quiet reports whether nothing is to be written, and nothing is left that nobody wants.
-func (f *flusher) quiet() bool {
-	return f.env.Store.PendingCount() == 0 && len(f.env.Store.Orphans()) == 0
+func (f *flusher) mayAdvance() bool {
+	return f.due || f.withheld || !f.started && ((!f.synced && !f.waits()) || f.quiet())
 }
 
-// advance looks at what is there at the start: once everything was rendered, and again once nothing is
-// left on the switch of what was there before and is wanted no more, because it made entries until then.
+// quiet reports whether nothing of a Service is to be written that can be, and nothing is left that can go and that
+// nobody wants. What others want does not matter: that may be refused for good.
+func (f *flusher) quiet() bool { return len(f.waiting) == 0 && !f.env.Store.Leaving(leadsServices) }
+
+// leadsServices reports whether an object of that kind can lead to where a Service leads.
+func leadsServices(k datapath.Kind) bool {
+	switch k {
+	case datapath.KindFlow, datapath.KindGroup, datapath.KindIPTables, datapath.KindIPSet, datapath.KindIPSetEntry:
+		return true
+	}
+	return false
+}
+
+// advance looks at what is there at the start: once everything was rendered, and again once nothing is left on the
+// node of what was there before and is wanted no more, because it made entries until then. What cannot go is looked
+// after once more when it did.
 func (f *flusher) advance() {
+	if f.withheld && f.quiet() && !f.env.Store.Withheld(leadsServices) {
+		f.withheld, f.due = false, true
+	}
+	if f.due {
+		f.due = false
+		f.resync()
+		f.resyncHost()
+	}
+	if f.started {
+		return
+	}
 	if !f.synced && !f.waits() {
 		f.resync()
 		f.resyncHost()
 	}
 	if f.quiet() {
-		f.started = true
+		f.started, f.withheld = true, f.env.Store.Withheld(leadsServices)
 		f.resync()
 		f.resyncHost()
 	}

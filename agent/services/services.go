@@ -598,4 +598,4 @@ func (s *Services) Advance() {
 }
 
 // Refused implements tables.Concern.
-func (s *Services) Refused(string, error) {}
+func (s *Services) Refused(unit string, _ error) { s.stale.refused(unit) }
