@@ -65,10 +65,13 @@ type cluster struct {
 	ports    map[string]uint16    // next source port by source
 	dials    map[dialTo]time.Time // the last connection
 	tokens   uint64
-	replies  []func() // of CNI calls, for the scenario's goroutine
-	streams  []*stream
-	traces   *[]dialled // what is dialled while a trace is on
-	timers   map[string]*time.Timer
+	// changing is how many CNI calls are under way that change ports, portsChanged when the last one ended.
+	changing     int
+	portsChanged time.Time
+	replies      []func() // of CNI calls, for the scenario's goroutine
+	streams      []*stream
+	traces       *[]dialled // what is dialled while a trace is on
+	timers       map[string]*time.Timer
 
 	forget func() // the signals
 	once   sync.Once

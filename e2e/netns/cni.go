@@ -57,6 +57,9 @@ func (k *kubelet) call(m *machine, verb edge.CNIVerb, s *sandbox, ips []netip.Ad
 			return edge.CNIReply{Err: &edge.CNIError{Code: edge.CNIIPAMFailure, Msg: err.Error()}}
 		}
 	}
+	if verb == edge.CNIAdd || verb == edge.CNIDel {
+		defer k.c.changingPorts()()
+	}
 	ns, name := cut(s.pod)
 	out, err := k.plugin(m, conf,
 		"CNI_COMMAND="+string(verb), "CNI_CONTAINERID="+s.id, "CNI_NETNS="+path, "CNI_IFNAME="+s.ifname,
