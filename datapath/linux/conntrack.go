@@ -16,12 +16,16 @@ import (
 // matcher selects entries by tuples, as netlink.CustomConntrackFilter.
 type matcher []datapath.Tuple
 
-// MatchConntrackFlow reports whether a tuple selects an entry.
+// MatchConntrackFlow reports whether a tuple selects an entry. What a tuple leaves out it selects whatever it is: its
+// frontend, its backend, the port of either.
 func (m matcher) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 	e := entryOf(f)
+	is := func(have, want netip.AddrPort) bool {
+		return !want.Addr().IsValid() || have.Addr() == want.Addr() && (want.Port() == 0 || have.Port() == want.Port())
+	}
 	for _, t := range m {
-		if t.Zone == e.Zone && t.Proto == e.Proto && t.Frontend == e.OrigDst &&
-			(!t.Backend.IsValid() || t.Backend == e.ReplySrc) && (!t.Source.IsValid() || t.Source == e.OrigSrc.Addr()) {
+		if t.Zone == e.Zone && t.Proto == e.Proto && is(e.OrigDst, t.Frontend) && is(e.ReplySrc, t.Backend) &&
+			(!t.Source.IsValid() || t.Source == e.OrigSrc.Addr()) {
 			return true
 		}
 	}
@@ -42,7 +46,11 @@ func (h *Host) FlushConntrack(tuples []datapath.Tuple, done func(error)) {
 		var errs []error
 		byFamily := map[int]matcher{}
 		for _, t := range tuples {
-			fam := family(t.Frontend.Addr())
+			a := t.Frontend.Addr()
+			if !a.IsValid() {
+				a = t.Source
+			}
+			fam := family(a)
 			byFamily[fam] = append(byFamily[fam], t)
 		}
 		for _, fam := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
