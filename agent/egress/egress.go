@@ -34,8 +34,8 @@ type Egress struct {
 	podsDue    map[string]bool // Pods to look at again in Prepare; "*" for all
 	marksSeen  uint64          // the Store's Answers when marks that were given back were looked at last
 
-	// addressed are own Egress IPs whose address was announced, or was there at the start.
-	announced map[netip.Addr]bool
+	// announced are own Egress IPs by the link on which each was announced last, or was at the start.
+	announced map[netip.Addr]string
 	// found are those that were there at the start: whether the neighbours know is not known.
 	found    map[netip.Addr]bool
 	source   map[string]sources // of a Pod, as last realised and as last rendered
@@ -54,7 +54,7 @@ type Egress struct {
 func New(env *tables.Env) *Egress {
 	e := &Egress{
 		env: env, since: env.Clock.Now(), stale: true, placements: map[string]Placement{}, holders: map[netip.Addr][]string{}, selectors: map[string]*selector{},
-		podsDue: map[string]bool{}, announced: map[netip.Addr]bool{}, found: map[netip.Addr]bool{}, source: map[string]sources{}, remote: tables.NewResolver(env), lost: map[string]bool{}, restored: map[string]bool{},
+		podsDue: map[string]bool{}, announced: map[netip.Addr]string{}, found: map[netip.Addr]bool{}, source: map[string]sources{}, remote: tables.NewResolver(env), lost: map[string]bool{}, restored: map[string]bool{},
 	}
 	e.status = newStatusWriter(e)
 	e.subnets = newSubnets()
@@ -98,7 +98,7 @@ func (e *Egress) Restore(dump []datapath.Object) {
 				flows[t.Cookie()] = append(flows[t.Cookie()], t)
 			}
 		case host.Address:
-			e.announced[t.Prefix.Addr()], e.found[t.Prefix.Addr()] = true, true
+			e.announced[t.Prefix.Addr()], e.found[t.Prefix.Addr()] = t.Link, true
 		}
 	}
 	for _, ip := range e.env.Marks.All() {
@@ -133,9 +133,9 @@ func (e *Egress) Handle(ev any, old runtime.Object) {
 		e.membersChanged(t.Alive)
 	case datapath.AddressEvent:
 		if t.Present && !e.env.Synced[tables.FactAddresses] {
-			e.announced[t.Addr], e.found[t.Addr] = true, true // there before this process
+			e.announced[t.Addr], e.found[t.Addr] = t.Link, true // there before this process
 		}
-		if !t.Present {
+		if len(e.env.Addresses[t.Addr]) == 0 {
 			delete(e.announced, t.Addr)
 			delete(e.found, t.Addr)
 		}

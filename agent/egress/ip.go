@@ -77,9 +77,12 @@ func (e *Egress) realisedIP(unit string, ip netip.Addr) {
 		e.subnets.free(ip)
 		delete(e.announced, ip)
 	}
-	if e.isLocal(ip) && !e.announced[ip] {
+	if was, link := e.announced[ip], e.linkOf(ip); e.isLocal(ip) && was != link {
 		// Also an address that people put: who moved it by hand may not have told the neighbours.
-		e.announced[ip] = true
+		e.announced[ip] = link
+		if was != "" {
+			e.status.moved(ip)
+		}
 		e.announce(ip)
 		e.announceAgain(ip)
 	}
@@ -96,13 +99,17 @@ func (e *Egress) taken(ip netip.Addr) {
 	}
 }
 
+// linkOf returns the link that an address is on.
+func (e *Egress) linkOf(ip netip.Addr) string {
+	if on := e.env.Addresses[ip]; len(on) > 0 {
+		return on[0]
+	}
+	return e.env.Cfg.Uplink
+}
+
 func (e *Egress) announce(ip netip.Addr) {
 	e.env.Decide("egress/announce")
-	link := e.env.Cfg.Uplink
-	if on := e.env.Addresses[ip]; len(on) > 0 {
-		link = on[0]
-	}
-	e.env.Host.Announce([]datapath.Announcement{{IP: ip, Link: link}}, func(err error) {
+	e.env.Host.Announce([]datapath.Announcement{{IP: ip, Link: e.linkOf(ip)}}, func(err error) {
 		if err != nil {
 			e.env.Log.Error(err, "An Egress IP was not announced", "ip", ip)
 			delete(e.announced, ip)
@@ -152,7 +159,7 @@ const repeatAnnounce = 2 * time.Second
 
 func (e *Egress) announceAgain(ip netip.Addr) {
 	e.env.Clock.AfterFunc(repeatAnnounce, edge.Work, func() {
-		if e.announced[ip] && e.isLocal(ip) {
+		if e.announced[ip] != "" && e.isLocal(ip) {
 			e.announce(ip)
 		}
 	})

@@ -317,6 +317,15 @@ func assigned(s *v1beta1.EgressStatus) v1beta1.EgressCondition {
 	return v1beta1.EgressCondition{}
 }
 
+// moved has it told again that an address is here, which it is on another link than before.
+func (w *statusWriter) moved(ip netip.Addr) {
+	for _, name := range w.e.holders[ip] {
+		if _, known := w.told[name]; known {
+			w.told[name] = ""
+		}
+	}
+}
+
 // tell records a Kubernetes Event, once per change.
 func (w *statusWriter) tell(name, eventType, reason, message string) {
 	if _, known := w.told[name]; !known && eventType == "Normal" && w.e.env.Egresses[name].Status.EgressNode == w.e.env.Cfg.NodeName && reason == "Assigned" {
