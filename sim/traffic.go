@@ -354,6 +354,8 @@ func (c *Conn) judge(r *Result, fl *flight, err error) {
 	case a.Proto == packet.ProtoTCP && a.TCPFlags&packet.RST != 0:
 		r.Verdict = Reject
 		c.Reset = true
+	case f.HTTP && a.Payload == "":
+		r.Note = "the connection was accepted, and nothing answered the request"
 	default:
 		r.Verdict = OK
 		if f.HTTP {

@@ -12,7 +12,10 @@ import (
 )
 
 // healthListener is the health check listener of a Service.
-type healthListener struct{ host.Health }
+type healthListener struct {
+	host.Health
+	n *Netns
+}
 
 func (h *healthListener) addrs() []netip.Addr {
 	if h.Addrs == "" {
@@ -28,8 +31,12 @@ func (h *healthListener) addrs() []netip.Addr {
 }
 
 // answer is the HTTP answer. It comes with the SYN+ACK already, so that a probe of one packet can read
-// the status, and again with every request.
+// the status, and again with every request. While the process that serves it is stopped, the kernel accepts
+// connections, and nobody reads from them.
 func (h *healthListener) answer(*packet.Packet) *packet.Packet {
+	if h.n.healthPaused {
+		return &packet.Packet{}
+	}
 	status := "503 Service Unavailable"
 	if h.LocalEndpoints > 0 {
 		status = "200 OK"
@@ -41,7 +48,7 @@ func (h *healthListener) answer(*packet.Packet) *packet.Packet {
 
 func (n *Netns) putHealth(o host.Health) error {
 	old := n.health[o.Port]
-	h := &healthListener{o}
+	h := &healthListener{o, n}
 	for _, a := range h.addrs() {
 		if n.socks.listeners[listenKey{packet.ProtoTCP, o.Port, a}] != nil && old == nil {
 			return fmt.Errorf("health %d: listen tcp :%d: Address already in use", o.Port, o.Port)
@@ -66,8 +73,12 @@ func (n *Netns) deleteHealth(port uint16) {
 	delete(n.health, port)
 }
 
+// PauseHealth stops the process that serves the health listeners, or has it go on.
+func (n *Netns) PauseHealth(paused bool) { n.healthPaused = paused }
+
 // CloseHealth closes the health listeners: the process that served them, the agent, has ended.
 func (n *Netns) CloseHealth() {
+	n.healthPaused = false
 	for _, port := range slices.Sorted(maps.Keys(n.health)) {
 		n.deleteHealth(port)
 	}

@@ -55,7 +55,9 @@ type Netns struct {
 	ct     conntrack
 	socks  sockets
 	health map[uint16]*healthListener
-	peek   *peek // set while what packets change is noted
+	// healthPaused: their process is stopped.
+	healthPaused bool
+	peek         *peek // set while what packets change is noted
 }
 
 // ipState is what exists once per family.
