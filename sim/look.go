@@ -77,6 +77,11 @@ func (w *World) DumpText(n *Node, what string) string {
 	var b strings.Builder
 	if what == "switch" || what == "" {
 		fmt.Fprintf(&b, "# %s: switch\n%s", n.name, n.sw.DumpText())
+		for _, st := range n.sw.Ports() {
+			if st.Port != nil {
+				b.WriteString(st.Port.String() + "\n")
+			}
+		}
 	}
 	if what == "host" || what == "" {
 		fmt.Fprintf(&b, "# %s: host\n%s", n.name, n.ns.DumpText())

@@ -2,7 +2,9 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +33,7 @@ type Node struct {
 	podCIDRs []netip.Prefix
 	ns       *host.Netns
 	sw       Switch
+	internal []string // devices of internal ports, sorted
 	tunnels  *tunnels
 	ipam     *ipam
 	ipamFree time.Time // when the lock of the address files is free
@@ -247,19 +250,26 @@ func (n *Node) internalDevices() {
 		}
 		want[st.Name] = true
 		if n.ns.Link(st.Name) == nil {
-			number := st.OFPort
+			name := st.Name
 			mac, err := packet.ParseMAC(st.Port.MAC())
 			if err != nil {
-				mac = packet.MAC{}
+				mac = macOf(n.name + " " + name)
 			}
-			n.ns.AddLink(st.Name, mac, 1500, func(p *packet.Packet) { n.sw.Receive(number, p) })
+			n.ns.AddLink(name, mac, 1500, func(p *packet.Packet) {
+				if st := n.sw.PortByName(name); st != nil && st.OFPort != 0 {
+					n.sw.Receive(st.OFPort, p)
+				}
+			})
 		}
 	}
-	if n.ns.Link(pipeline.GatewayPort) != nil && !want[pipeline.GatewayPort] {
-		if err := n.ns.DelLink(pipeline.GatewayPort); err != nil {
-			n.world.problem(n.name + ": " + err.Error())
+	for _, name := range n.internal {
+		if n.ns.Link(name) != nil && !want[name] {
+			if err := n.ns.DelLink(name); err != nil {
+				n.world.problem(n.name + ": " + err.Error())
+			}
 		}
 	}
+	n.internal = slices.Sorted(maps.Keys(want))
 }
 
 // portChanged hears of a port of the switch: frames of its device go to the switch from now on, and
@@ -272,7 +282,7 @@ func (n *Node) portChanged(e datapath.PortEvent) {
 			n.world.problem(n.name + ": port " + e.Name + ": " + err.Error())
 		}
 	}
-	if (st == nil || e.OFPort == 0) && n.ns.Link(e.Name) != nil && e.Name != pipeline.GatewayPort {
+	if (st == nil || e.OFPort == 0) && n.ns.Link(e.Name) != nil && !slices.Contains(n.internal, e.Name) {
 		if err := n.ns.SetUpper(e.Name, nil); err != nil {
 			n.world.problem(n.name + ": port " + e.Name + ": " + err.Error())
 		}

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"towtank/datapath"
+	"towtank/datapath/openflow"
 	"towtank/sim/ovs"
 	"towtank/sim/packet"
 )
@@ -18,6 +19,8 @@ type Switch interface {
 	// Dump returns what is the agent's, DumpAll everything but learned flows, Foreign what is neither.
 	Dump() []datapath.Object
 	DumpAll() []datapath.Object
+	// Flows returns all flows, learned ones too, by table, falling priority and key.
+	Flows() []*openflow.Flow
 	DumpText() string
 	Foreign() []string
 

@@ -269,18 +269,17 @@ func (s *Switch) Foreign() []string {
 	return out
 }
 
+// Flows implements sim.Switch.
+func (s *Switch) Flows() []*openflow.Flow {
+	list := s.tables().Flows
+	simovs.SortFlows(list)
+	return list
+}
+
 // DumpText implements sim.Switch.
 func (s *Switch) DumpText() string {
 	t := s.tables()
-	slices.SortFunc(t.Flows, func(a, b *openflow.Flow) int {
-		switch {
-		case a.Table() != b.Table():
-			return int(a.Table()) - int(b.Table())
-		case a.Priority() != b.Priority():
-			return int(b.Priority()) - int(a.Priority())
-		}
-		return strings.Compare(a.Key().Name, b.Key().Name)
-	})
+	simovs.SortFlows(t.Flows)
 	slices.SortFunc(t.Groups, func(a, b *openflow.Group) int { return int(int64(a.ID()) - int64(b.ID())) })
 	slices.SortFunc(t.Meters, func(a, b *openflow.Meter) int { return int(int64(a.ID) - int64(b.ID)) })
 	var b strings.Builder

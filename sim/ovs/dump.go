@@ -1,6 +1,7 @@
 package ovs
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -78,23 +79,30 @@ func (s *Switch) BucketPackets(groupID uint32) []uint64 {
 	return nil
 }
 
+// Flows returns all flows, learned ones too, in the order of SortFlows.
+func (s *Switch) Flows() []*openflow.Flow {
+	s.Tick()
+	list := make([]*openflow.Flow, 0, len(s.flows))
+	for _, r := range s.flows {
+		list = append(list, r.flow)
+	}
+	SortFlows(list)
+	return list
+}
+
+// SortFlows sorts flows by table, falling priority and key.
+func SortFlows(list []*openflow.Flow) {
+	slices.SortFunc(list, func(a, b *openflow.Flow) int {
+		return cmp.Or(cmp.Compare(a.Table(), b.Table()), cmp.Compare(b.Priority(), a.Priority()), strings.Compare(a.Key().Name, b.Key().Name))
+	})
+}
+
 // DumpText returns flows (learned ones too) by table and falling priority, groups and meters, as
 // ovs-ofctl dump-flows --no-stats, dump-groups and dump-meters print them.
 func (s *Switch) DumpText() string {
-	s.Tick()
-	flows := slices.SortedFunc(maps.Values(s.flows), func(a, b *rule) int {
-		switch x, y := a.flow, b.flow; {
-		case x.Table() != y.Table():
-			return int(x.Table()) - int(y.Table())
-		case x.Priority() != y.Priority():
-			return int(y.Priority()) - int(x.Priority())
-		default:
-			return strings.Compare(x.Key().Name, y.Key().Name)
-		}
-	})
 	var b strings.Builder
-	for _, r := range flows {
-		b.WriteString(r.flow.String())
+	for _, f := range s.Flows() {
+		b.WriteString(f.String())
 		b.WriteByte('\n')
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.groups)) {
