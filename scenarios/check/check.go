@@ -46,6 +46,7 @@ type Checker struct {
 	trace     uint64   // of the exchange that sent is about
 	sent      []sent
 	departed  map[podFamily]*departed
+	balancers map[string]bool // external hosts that were load balancers as of the last settle
 }
 
 // seen is what the checker remembers of a node.
@@ -81,7 +82,7 @@ type moment struct {
 func New(w *sim.World) *Checker {
 	c := &Checker{
 		w: w, opts: optionsOf(w), nodes: map[string]*seen{}, histories: map[string]*history{}, badFrames: map[badFrame]bool{},
-		departed: map[podFamily]*departed{},
+		departed: map[podFamily]*departed{}, balancers: map[string]bool{},
 	}
 	w.OnFrame, w.BeforeTold = c.frame, c.beforeTold
 	return c
@@ -123,6 +124,7 @@ func (c *Checker) AfterSettle() []Result {
 		out = append(out, c.kept(n, pods)...)
 	}
 	c.restarts = 0
+	c.noteBalancers()
 	out = append(out, c.egress()...)
 	out = append(out, c.services()...)
 	return append(out, c.noticed()...)

@@ -148,7 +148,7 @@ func (c *Checker) tryLeaving(list []leaving, holders map[netip.Addr]string) []Re
 				out = append(out, Result{ID: 4, Node: l.src.Node.Name(), Detail: err.Error()})
 				continue
 			}
-			if res := c.judgeLeaving(l, r, holders); res != nil {
+			if res := c.judgeLeaving(l, r, holders); res != nil && !c.isBalancer(l.ext) {
 				out = append(out, *res)
 			}
 		}

@@ -91,7 +91,7 @@ func (c *Checker) probedService(d *dial, f sim.Flow, r sim.Result) *Result {
 		}
 	}
 	why := c.judgeDial(d, v, &answer, r)
-	if why == "" {
+	if why == "" || c.meetsBalancer(d, &answer) {
 		return nil
 	}
 	return &Result{
@@ -157,7 +157,7 @@ func (c *Checker) probedOutside(x *sim.External, f sim.Flow, r sim.Result, quiet
 	}
 	l := leaving{pod: f.From.Pod, src: f.From, ext: x, v6: f.To.Is6(), at: f.Port}
 	res := c.judgeLeaving(l, r, c.knownHolders(all))
-	if res == nil {
+	if res == nil || c.isBalancer(x) {
 		return nil
 	}
 	a := c.view(f.From.Node).Leaves(l.pod, l.v6)

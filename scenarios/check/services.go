@@ -236,7 +236,7 @@ func (c *Checker) services() []Result {
 			if d.decider.Switch().Counters().Metered != metered {
 				continue // a scenario has used up what refusals are limited to
 			}
-			if why := c.judgeDial(&d, v, &answer, r); why != "" {
+			if why := c.judgeDial(&d, v, &answer, r); why != "" && !c.meetsBalancer(&d, &answer) {
 				out = append(out, Result{ID: 5, Node: d.decider.Name(), Detail: fmt.Sprintf(
 					"%s -> %s/%s: %s; %s: want %s", src.Name, t.at, packet.ProtoName(t.proto), why, answer.Why, wantDial(&answer))})
 			}

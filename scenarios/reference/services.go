@@ -137,6 +137,17 @@ const (
 	roleForeign       // its address, but not ours to serve
 )
 
+// Serves reports whether an address that is no ClusterIP and no node's is a Service's on this node: a load
+// balancer's, or an external IP.
+func (v *View) Serves(a netip.Addr) bool {
+	for key, svc := range v.Services { //determinism:ignore whether one has it
+		if r := v.roleOf(svc, key, a); r == roleBalancer || r == roleExternal {
+			return true
+		}
+	}
+	return false
+}
+
 func (v *View) roleOf(svc *corev1.Service, key string, a netip.Addr) role {
 	if svc.Spec.Type == corev1.ServiceTypeExternalName || svc.Spec.ClusterIP == corev1.ClusterIPNone || svc.Spec.ClusterIP == "" {
 		return roleNone
