@@ -140,7 +140,7 @@ const (
 // Serves reports whether an address that is no ClusterIP and no node's is a Service's on this node: a load
 // balancer's, or an external IP.
 func (v *View) Serves(a netip.Addr) bool {
-	for key, svc := range v.Services { //determinism:ignore whether one has it
+	for key, svc := range v.Services {
 		if r := v.roleOf(svc, key, a); r == roleBalancer || r == roleExternal {
 			return true
 		}
