@@ -94,6 +94,7 @@ func (c *Cluster) admit(info *kindInfo, old, o object) []Problem {
 	case *appsv1.Deployment:
 		o.Spec.Replicas = ptr.To(ptr.Deref(o.Spec.Replicas, 1))
 		admitWorkload(p, o.Spec.Replicas, o.Spec.Selector, &o.Spec.Template)
+		admitDeploymentStrategy(p, &o.Spec.Strategy)
 		if was, ok := old.(*appsv1.Deployment); ok {
 			immutable(p, "spec.selector", was.Spec.Selector, o.Spec.Selector)
 		}
@@ -106,12 +107,14 @@ func (c *Cluster) admit(info *kindInfo, old, o object) []Problem {
 	case *appsv1.StatefulSet:
 		o.Spec.Replicas = ptr.To(ptr.Deref(o.Spec.Replicas, 1))
 		admitWorkload(p, o.Spec.Replicas, o.Spec.Selector, &o.Spec.Template)
+		admitStatefulSetStrategy(p, &o.Spec)
 		if was, ok := old.(*appsv1.StatefulSet); ok {
 			immutable(p, "spec.selector", was.Spec.Selector, o.Spec.Selector)
 			immutable(p, "spec.serviceName", was.Spec.ServiceName, o.Spec.ServiceName)
 		}
 	case *appsv1.DaemonSet:
 		admitWorkload(p, nil, o.Spec.Selector, &o.Spec.Template)
+		admitDaemonSetStrategy(p, &o.Spec.UpdateStrategy)
 		if was, ok := old.(*appsv1.DaemonSet); ok {
 			immutable(p, "spec.selector", was.Spec.Selector, o.Spec.Selector)
 		}

@@ -30,7 +30,7 @@ func TestReplicas(t *testing.T) {
 	w.apply(deploymentOf("Deployment", "d", "replicas: 2,", ""))
 	w.equal("fewer", w.placed(), "d-0@n1 d-1@n2")
 	old := w.pod("d-0").UID
-	w.apply(deploymentOf("Deployment", "d", "replicas: 2,", "nodeSelector: {kubernetes.io/hostname: n3},"))
+	w.apply(deploymentOf("Deployment", "d", "replicas: 2, strategy: {type: Recreate},", "nodeSelector: {kubernetes.io/hostname: n3},"))
 	w.equal("new template", w.placed(), "d-0@n3 d-1@n3")
 	w.equal("a new Pod", w.pod("d-0").UID != old, true)
 	w.ok(w.Delete(KindPod, "default", "d-1"))
@@ -52,6 +52,83 @@ func TestReplicas(t *testing.T) {
 	if e := w.Events(KindReplicaSet, "default", "s"); len(e) != 1 || e[0].Reason != "FailedCreate" {
 		t.Errorf("events %v", e)
 	}
+}
+
+// ready makes Pods ready, which then have addresses.
+func (w *world) ready(names ...string) {
+	for _, name := range names {
+		w.ok(w.SetPodIPs("default", name, []netip.Addr{netip.MustParseAddr("10.10.3.2")}))
+		w.ok(w.SetPodReady("default", name, true))
+	}
+}
+
+// versions lists the Pods with their images; those that are ready are marked.
+func (w *world) versions() string {
+	var out []string
+	for _, o := range w.List(KindPod) {
+		p := o.(*corev1.Pod)
+		out = append(out, p.Name+"="+p.Spec.Containers[0].Image+map[bool]string{true: "!"}[isReady(p)])
+	}
+	return strings.Join(out, " ")
+}
+
+// A change of the template replaces Pods in steps: a Deployment's new ones are there before old ones go, a StatefulSet's go
+// from the highest number down, a DaemonSet's a node at a time; each waits for what is not ready yet.
+func TestRollout(t *testing.T) {
+	w := newWorld(t, "v4")
+	apply := func(kind, spec, image string) {
+		w.apply(strings.Replace(deploymentOf(kind, "d", spec, ""), "image: b", "image: "+image, 1))
+	}
+	steps := func(what string, want ...string) {
+		for _, step := range want {
+			w.equal(what, w.versions(), step)
+			for _, o := range w.List(KindPod) {
+				if p := o.(*corev1.Pod); !isReady(p) {
+					w.ready(p.Name)
+					break
+				}
+			}
+		}
+		w.ok(w.Delete(Kind(strings.Fields(what)[0]), "default", "d"))
+	}
+	apply("Deployment", "replicas: 2,", "a")
+	w.ready("d-0", "d-1")
+	apply("Deployment", "replicas: 2,", "b")
+	steps("Deployment", "d-0=a! d-1=a! d-2=b", "d-0=a! d-1=b d-2=b!", "d-1=b! d-2=b!", "d-1=b! d-2=b!")
+
+	spec := "replicas: 4, strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 50%}},"
+	apply("Deployment", spec, "a")
+	w.ready("d-0", "d-1", "d-2", "d-3")
+	apply("Deployment", spec, "b")
+	steps("Deployment with maxUnavailable", "d-0=a! d-1=a! d-2=b d-3=b", "d-0=a! d-1=b d-2=b! d-3=b", "d-0=b d-1=b! d-2=b! d-3=b", "d-0=b! d-1=b! d-2=b! d-3=b")
+
+	// One that is not ready is not missed.
+	apply("Deployment", "replicas: 2,", "a")
+	w.ready("d-0")
+	apply("Deployment", "replicas: 2, strategy: {rollingUpdate: {maxUnavailable: 1}},", "b")
+	steps("Deployment that is not ready", "d-0=a! d-1=b d-2=b", "d-1=b! d-2=b", "d-1=b! d-2=b!")
+
+	apply("StatefulSet", "replicas: 3,", "a")
+	w.ready("d-0", "d-1")
+	apply("StatefulSet", "replicas: 3,", "b")
+	steps("StatefulSet", "d-0=a! d-1=a! d-2=a", "d-0=a! d-1=a! d-2=b", "d-0=a! d-1=b d-2=b!", "d-0=b d-1=b! d-2=b!", "d-0=b! d-1=b! d-2=b!")
+
+	apply("StatefulSet", "replicas: 2, updateStrategy: {type: OnDelete},", "a")
+	w.ready("d-0", "d-1")
+	apply("StatefulSet", "replicas: 2, updateStrategy: {type: OnDelete},", "b")
+	w.ok(w.Delete(KindPod, "default", "d-0"))
+	steps("StatefulSet with OnDelete", "d-0=b d-1=a!")
+
+	apply("DaemonSet", "", "a")
+	w.ready("d-n1", "d-n2")
+	apply("DaemonSet", "", "b") // the Pod on n3 is not ready: it is the first
+	steps("DaemonSet", "d-n1=a! d-n2=a! d-n3=b", "d-n1=b d-n2=a! d-n3=b!", "d-n1=b! d-n2=b d-n3=b!", "d-n1=b! d-n2=b! d-n3=b!")
+
+	// A ReplicaSet leaves the Pods that it has alone.
+	apply("ReplicaSet", "replicas: 1,", "a")
+	w.ready("d-0")
+	apply("ReplicaSet", "replicas: 2,", "b")
+	steps("ReplicaSet", "d-0=a! d-1=b")
 }
 
 // A DaemonSet has a Pod on every node that it selects, also on one that comes later.
