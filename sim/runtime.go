@@ -109,6 +109,9 @@ func (c *containers) look(key string) {
 		}
 		return
 	}
+	if r != nil && r.uid != "" && r.uid != pod.UID {
+		r = c.replaced(r)
+	}
 	n := c.w.nodes[pod.Spec.NodeName]
 	if n == nil {
 		if pod.Spec.NodeName != "" {
@@ -117,9 +120,8 @@ func (c *containers) look(key string) {
 		}
 		return
 	}
-	r = c.run(key)
-	if r.uid != "" && r.uid != pod.UID {
-		r = c.replaced(r)
+	if r == nil {
+		r = c.run(key)
 	}
 	r.uid, r.node, r.prepared = pod.UID, n.name, false
 	if !n.up || r.manual || r.stopped || r.sandbox != nil || r.starting || r.timer != nil {

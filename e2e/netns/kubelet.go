@@ -170,6 +170,9 @@ func (k *kubelet) look(key string, pod *corev1.Pod) {
 		}
 		return
 	}
+	if r != nil && r.uid != "" && r.uid != pod.UID {
+		r = k.replaced(r)
+	}
 	m := k.c.machine(pod.Spec.NodeName)
 	if m == nil {
 		if pod.Spec.NodeName != "" {
@@ -177,9 +180,8 @@ func (k *kubelet) look(key string, pod *corev1.Pod) {
 		}
 		return
 	}
-	r = k.of(key)
-	if r.uid != "" && r.uid != pod.UID {
-		r = k.replaced(r)
+	if r == nil {
+		r = k.of(key)
 	}
 	r.uid, r.node, r.prepared = pod.UID, m.name, false
 	if !m.Up() || r.manual || r.stopped || r.sandbox != nil || r.starting || r.timer != nil {
