@@ -284,7 +284,9 @@ func (w *World) pauseAgent(n *Node, paused bool) {
 		return
 	}
 	p.paused = paused
-	n.ns.PauseHealth(paused)
+	if n.ns != nil { // the controller has no namespace
+		n.ns.PauseHealth(paused)
+	}
 	w.queue.Hold(p.lane, paused)
 	for _, k := range p.kinds {
 		w.queue.Hold(p.watchLane(k), paused)
