@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"towtank/agent/apis/crd/v1beta1"
-	"towtank/agent/pipeline"
 	"towtank/agent/tables"
 	"towtank/datapath/openflow"
 )
@@ -29,9 +28,6 @@ func icmpOf(v6 bool) uint8 {
 }
 
 func mapsEqual(a, b map[string]string) bool { return maps.Equal(a, b) }
-
-// errNoTable says that no route table is left for a subnet.
-var errNoTable = fmt.Errorf("all %d route tables for Egress subnets are in use on this node", pipeline.LastSubnetTable-pipeline.FirstSubnetTable+1)
 
 // selector is the parsed appliedTo of an Egress.
 type selector struct {

@@ -23,7 +23,7 @@ func newSubnets() *subnets {
 // adopt notes the table of an IP that was realised before.
 func (s *subnets) adopt(ip netip.Addr, table uint32) { s.adopted[ip] = table }
 
-// of returns the subnet of an address, nil if its pool has none (or all tables are used).
+// of returns the subnet of an address, nil if its pool has none.
 func (s *subnets) of(e *Egress, ip netip.Addr) *pipeline.Subnet {
 	info := e.subnetInfo(ip)
 	if info == nil {
@@ -40,32 +40,37 @@ func (s *subnets) of(e *Egress, ip netip.Addr) *pipeline.Subnet {
 	}
 	table := s.tables[prefix]
 	if table == 0 {
-		if table = s.pick(s.adopted[ip]); table == 0 {
-			e.status.problem(ip, errNoTable)
-			return nil
-		}
+		table = s.pick(s.adopted[ip])
 		s.tables[prefix] = table
 	}
 	s.users[ip] = prefix
 	return &pipeline.Subnet{Gateway: gw, Bits: int(info.PrefixLength), VLAN: uint16(info.VLAN), Table: table}
 }
 
-// pick returns a table that no subnet has: the one wanted if it is free, else the lowest; 0 if there is
-// none.
+// pick returns a table that no subnet has: the one wanted if it is free, else the lowest, of those that addresses had before
+// only if there is no other. There are as many as a node has marks for Egress IPs.
 func (s *subnets) pick(want uint32) uint32 {
-	used := map[uint32]bool{}
+	used, had := map[uint32]bool{}, map[uint32]bool{}
 	for _, t := range s.tables {
 		used[t] = true
 	}
-	if want >= pipeline.FirstSubnetTable && want <= pipeline.LastSubnetTable && !used[want] {
+	if pipeline.IsSubnetTable(want) && !used[want] {
 		return want
 	}
+	for _, t := range s.adopted {
+		had[t] = true
+	}
+	last := uint32(0)
 	for t := uint32(pipeline.FirstSubnetTable); t <= pipeline.LastSubnetTable; t++ {
-		if !used[t] {
+		switch {
+		case !pipeline.IsSubnetTable(t) || used[t]:
+		case !had[t]:
 			return t
+		case last == 0:
+			last = t
 		}
 	}
-	return 0
+	return last
 }
 
 // free gives the table of an address's subnet back, with its last address.

@@ -15,11 +15,16 @@ type Subnet struct {
 	Table   uint32 // route table of the subnet on this node
 }
 
-// Route tables of Egress subnets.
+// Route tables of Egress subnets: as many as a node may have Egress IPs, the kernel's own (253 to 255) left out.
 const (
 	FirstSubnetTable = 101
-	LastSubnetTable  = 120
+	LastSubnetTable  = 358
 )
+
+// IsSubnetTable reports whether a route table may be one of an Egress subnet.
+func IsSubnetTable(t uint32) bool {
+	return t >= FirstSubnetTable && t <= LastSubnetTable && (t < 253 || t > 255)
+}
 
 // prioritySubnet is where the policy rules of Egress subnets are.
 const prioritySubnet = 1000
