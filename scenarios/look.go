@@ -14,6 +14,7 @@ import (
 
 // look compares objects, Events, writes and dumps with what is expected, and shows traces and dumps.
 func (r *Runner) look(st lang.Step, s *Step) error {
+	s.Want = wanted(st)
 	switch t := st.(type) {
 	case lang.ExpectOwner:
 		return r.expectOwner(t, s)
@@ -72,6 +73,28 @@ func (r *Runner) look(st lang.Step, s *Step) error {
 		})
 	}
 	return callErrorf("%s is not known to the runner", st.Command())
+}
+
+// wanted returns what an expectation says, as --json shows it: its text without the command and whom it is about.
+func wanted(st lang.Step) map[string]string {
+	text := st.String()
+	words := 2
+	switch st.(type) {
+	case lang.ExpectStatus, lang.ExpectEvent:
+		words = 3
+	case lang.ExpectWrites, lang.ExpectObjects, lang.ExpectDump:
+	case lang.ExpectClean:
+		return map[string]string{"expect": "clean"}
+	case lang.StreamStop:
+		if _, expect, ok := strings.Cut(text, " expect "); ok {
+			return map[string]string{"expect": expect}
+		}
+		return nil
+	default:
+		return nil
+	}
+	parts := strings.SplitN(text, " ", words+1)
+	return map[string]string{"expect": parts[len(parts)-1]}
 }
 
 func (r *Runner) expectOwner(t lang.ExpectOwner, s *Step) error {

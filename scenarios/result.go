@@ -3,6 +3,7 @@
 package scenarios
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -50,6 +51,18 @@ type Got struct {
 	Writes   map[string]int `json:"writes,omitempty"`
 	Value    string         `json:"value,omitempty"` // of other expectations
 	Note     string         `json:"note,omitempty"`
+}
+
+// MarshalJSON shows how many were lost wherever some were sent, none too.
+func (g Got) MarshalJSON() ([]byte, error) {
+	type plain Got
+	if g.Sent == 0 {
+		return json.Marshal(plain(g))
+	}
+	return json.Marshal(struct {
+		plain
+		Lost int `json:"lost"`
+	}{plain(g), g.Lost})
 }
 
 // String says what was observed in one line.

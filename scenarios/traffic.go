@@ -219,8 +219,8 @@ func (r *Runner) compare(e *lang.Expect, res sim.Result) string {
 	if why := match(e.ReplyVia, res.ReplyVia != "", "reply-via", func(n lang.NodeRef) bool { return r.isNode(n, res.ReplyVia) }, res.ReplyVia); why != "" {
 		return why
 	}
-	if e.HTTP != 0 && e.HTTP != res.HTTP {
-		return fmt.Sprintf("want http=%d, got http=%d", e.HTTP, res.HTTP)
+	if why := match(e.HTTP, res.HTTP != 0, "http", func(h lang.HTTPStatus) bool { return int(h) == res.HTTP }, fmt.Sprint("http=", res.HTTP)); why != "" {
+		return why
 	}
 	if e.SameAs != nil {
 		return r.compareSame(e.SameAs, res)
@@ -413,6 +413,7 @@ func (r *Runner) streams(st lang.Step, s *Step) error {
 func (r *Runner) streamEnd(c lang.StreamStop, x Stream, s *Step) {
 	lost := 0
 	beats := x.Beats()
+	s.Want = wanted(c)
 	s.Got = Got{Sent: len(beats), Backends: map[string]int{}}
 	for _, b := range beats {
 		if b.Verdict != sim.OK {

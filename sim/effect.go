@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -100,7 +101,7 @@ func (f *Fault) spent() bool { return f.Mode != Late && f.hits >= max(f.Count, 1
 
 // String returns the fault as a scenario writes it.
 func (f *Fault) String() string {
-	return fmt.Sprintf("%s skip=%d count=%d mode=%s (hit %d)", f.Effect, f.Skip, max(f.Count, 1), f.Mode, f.hits)
+	return fmt.Sprintf("%s skip=%d count=%d mode=%s (hit %d)", f.Effect, f.Skip, max(f.Count, 1), cmp.Or(f.Mode, Refuse), f.hits)
 }
 
 // Entry is one effect in a node's journal.

@@ -33,8 +33,19 @@ type Expect struct {
 	Sticky bool
 	// SameAs compares the backend with that of another probe or connection.
 	SameAs *SameAs
-	// HTTP is the status of a health port; 0: any.
-	HTTP int
+	// HTTP is the status of a health port.
+	HTTP *Match[HTTPStatus]
+}
+
+// HTTPStatus is the status of an answer of HTTP.
+type HTTPStatus int
+
+// String returns the number.
+func (h HTTPStatus) String() string { return strconv.Itoa(int(h)) }
+
+func parseHTTPStatus(s string) (HTTPStatus, error) {
+	n, err := parseInt(s, 100, 599)
+	return HTTPStatus(n), err
 }
 
 // SameAs is same-as=NAME or same-as!=NAME.
@@ -71,7 +82,7 @@ func (e *Expect) needsAnswer() string {
 		return "sticky"
 	case e.SameAs != nil && !e.SameAs.Not:
 		return "same-as="
-	case e.HTTP != 0:
+	case e.HTTP != nil && !e.HTTP.Not:
 		return "http="
 	}
 	return ""
@@ -98,7 +109,7 @@ func (e *Expect) print(p *printer) {
 	} else if e.SameAs != nil {
 		p.opt("same-as", e.SameAs.Name)
 	}
-	p.num("http", e.HTTP)
+	optMatch(p, "http", e.HTTP)
 }
 
 // What each command can expect.
@@ -139,7 +150,7 @@ func (a *args) expect(verdicts []Verdict, keys []string) *Expect {
 		{name: "reply-via", ops: "= !=", set: func(op, v string) (err error) { e.ReplyVia, err = parseMatch(op, v, plainNode); return err }},
 		bare("sticky", func() error { e.Sticky = true; return nil }),
 		{name: "same-as", ops: "= !=", set: func(op, v string) error { e.SameAs = &SameAs{op == "!=", v}; return checkName(v) }},
-		opt("http", func(v string) (err error) { e.HTTP, err = parseInt(v, 100, 599); return err }),
+		{name: "http", ops: "= !=", set: func(op, v string) (err error) { e.HTTP, err = parseMatch(op, v, parseHTTPStatus); return err }},
 	}
 	for _, o := range all {
 		if slices.Contains(keys, o.name) {

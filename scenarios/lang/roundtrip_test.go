@@ -54,6 +54,7 @@ var canonicalSteps = []string{
 	"probe gateway/n1 -> lb/default/web:53/udp expect to!=node/n1|gateway/n1",
 	"probe backend/p1 -> egress/web",
 	"probe default/client -> node/n1:30001/http expect ok http=503",
+	"probe default/client -> node/n1:30001/http expect http!=200|503",
 	"probe default/client -> backend/p1:80/sctp",
 	"open c default/client -> svc/default/web:80 sport=4444 expect ok backend=default/a",
 	"close c",

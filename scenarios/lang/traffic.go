@@ -110,7 +110,7 @@ func parseProbe(a *args) Step {
 		opt("as", func(v string) error { s.As = v; return checkName(v) }),
 	))
 	s.Expect = a.expect(probeVerdicts, probeExpects)
-	if s.Expect != nil && s.Expect.HTTP != 0 && s.To.Proto != ProtoHTTP {
+	if s.Expect != nil && s.Expect.HTTP != nil && s.To.Proto != ProtoHTTP {
 		a.failf("expect http= needs a target with /http, found %s", s.To)
 	}
 	return s

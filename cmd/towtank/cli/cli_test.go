@@ -242,6 +242,56 @@ func TestJSON(t *testing.T) {
 	}
 }
 
+// TestJSONWants checks that each expectation says what it wants, a stream how many it lost, and a fault that was not
+// reached what it was.
+func TestJSONWants(t *testing.T) {
+	_, out, _ := call("", "run", "--json", file(t, `nodes n1
+external ext
+pod default/a node=n1
+settle
+mark
+fail n1 flush
+stream s ext -> node/n1 every=100ms
+advance 1s
+stream-stop s expect lost<=0 source=ext
+expect-status pod default/a status.phase=Running
+expect-event pod default/a reason=Nothing count=0
+expect-writes n1 switch<=9 host=0
+expect-objects n1 unit=service/default/b count=0
+expect-dump n1 host lacks "99.0.0.0/8"
+expect-clean n1
+probe ext -> node/n1 expect ok source=ext
+keep
+`))
+	want := map[string]string{
+		"stream-stop": "lost<=0 source=ext", "expect-status": "status.phase=Running", "expect-event": "reason=Nothing count=0",
+		"expect-writes": "switch<=9 host=0", "expect-objects": "unit=service/default/b count=0", "expect-dump": "host lacks 99.0.0.0/8",
+		"expect-clean": "clean", "probe": "ok source=ext",
+	}
+	for line := range strings.SplitSeq(strings.TrimSpace(out), "\n") {
+		var v struct {
+			Kind, Text   string
+			Result       string
+			Want         map[string]string
+			Got          map[string]any
+			FaultsUnused []string
+		}
+		if err := json.Unmarshal([]byte(line), &v); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		command, _, _ := strings.Cut(v.Text, " ")
+		if v.Want["expect"] != want[command] {
+			t.Errorf("%s: wants %q, want %q", v.Text, v.Want["expect"], want[command])
+		}
+		if lost, ok := v.Got["lost"]; command == "stream-stop" && (!ok || lost != 0.0 || v.Result != "pass") {
+			t.Errorf("%s: %s", v.Text, line)
+		}
+		if v.Kind == "end" && (len(v.FaultsUnused) != 1 || !strings.Contains(v.FaultsUnused[0], "mode=refuse")) {
+			t.Errorf("unused faults: %v", v.FaultsUnused)
+		}
+	}
+}
+
 func TestSameSeedSameEvents(t *testing.T) {
 	path := file(t, good)
 	logs := [2]string{}
