@@ -15,9 +15,11 @@ import (
 
 	"towtank/agent/config"
 	"towtank/agent/edge"
+	"towtank/agent/pipeline"
 	"towtank/agent/tables"
 	"towtank/datapath"
 	"towtank/datapath/host"
+	"towtank/datapath/openflow"
 )
 
 // Seams is everything that the agent has effects on.
@@ -363,10 +365,39 @@ func (l *Loop) releaseOrphans() {
 	if !l.Ready() {
 		return
 	}
-	if n := l.env.Store.ReleaseOrphans(nil); n > 0 {
+	if n := l.giveOrphans() + l.env.Store.ReleaseOrphans(nil); n > 0 {
 		l.stats.Orphans += uint64(n)
 		l.env.Log.V(2).Info("Deleting objects that nobody wants", "count", n)
 	}
+}
+
+// giveOrphans gives flows and groups that a unit of now had before this agent started, and does not want any more, to that unit:
+// if what it wants instead is refused, they stay as well, and what there was goes on.
+func (l *Loop) giveOrphans() (given int) {
+	st := l.env.Store
+	orphans := st.Orphans()
+	if len(orphans) == 0 {
+		return 0
+	}
+	units := map[uint64]string{}
+	for _, u := range st.Units() {
+		if c := pipeline.CookieOf(u); c != 0 {
+			units[c] = u
+		}
+	}
+	for _, o := range orphans {
+		var cookie uint64
+		switch t := o.(type) {
+		case *openflow.Flow:
+			cookie = t.Cookie()
+		case *openflow.Group:
+			cookie = l.env.Groups.Kept(t.ID())
+		}
+		if u, ok := units[cookie]; ok && st.GiveOrphan(o.Key(), u) {
+			given++
+		}
+	}
+	return given
 }
 
 // Ready reports whether the agent has read what is on the node and heard every source.

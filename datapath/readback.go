@@ -125,6 +125,21 @@ func (s *Store) Withheld(group func(Kind) bool) bool {
 // Answers counts the results and dumps that were taken in: as long as it is the same, so is what is known of the node.
 func (s *Store) Answers() uint64 { return s.answers }
 
+// GiveOrphan makes an orphan something that a unit gave up: it goes with the unit's other changes, or waits with them. It reports
+// whether there is such an orphan and such a unit.
+func (s *Store) GiveOrphan(k Key, unit string) bool {
+	e, u := s.orphans[k], s.units[unit]
+	if e == nil || u == nil {
+		return false
+	}
+	delete(s.orphans, k)
+	e.orphan = false
+	e.leaving = append(e.leaving, u)
+	u.left = append(u.left, k)
+	s.settle(e)
+	return true
+}
+
 // ReleaseOrphans lets the orphans that take accepts be deleted; it returns how many.
 func (s *Store) ReleaseOrphans(take func(Object) bool) int {
 	n := 0

@@ -230,3 +230,31 @@ func TestStoreWithholds(t *testing.T) {
 		t.Fatal("what is gone is withheld")
 	}
 }
+
+// An orphan that is given to a unit is an op of that unit, as if it had given it up.
+func TestStoreGivesOrphans(t *testing.T) {
+	old, now := thing{"flow", "old", "v0"}, thing{"flow", "now", "v0"}
+	s := NewStore()
+	s.Load([]Object{old}, all)
+	if s.GiveOrphan(old.Key(), "u") || s.GiveOrphan(now.Key(), "u") {
+		t.Fatal("given to a unit that there is not")
+	}
+	s.Set("u", Precedence{}, []Object{now})
+	if !s.GiveOrphan(old.Key(), "u") || s.GiveOrphan(old.Key(), "u") || len(s.Orphans()) != 0 {
+		t.Fatalf("not given once: orphans %v", s.Orphans())
+	}
+	ops := s.Pending(nil)
+	if len(ops) != 2 || !slices.Equal(ops[0].Units, []string{"u"}) || !slices.Equal(ops[1].Units, []string{"u"}) || s.Realised("u") {
+		t.Fatalf("ops %v, of %v", ops, ops[1].Units)
+	}
+	s.Depart(ops)
+	s.Arrive(ops, AllResults(2, Refused, errors.New("drawn")))
+	if s.Realised("u") || len(s.Pending(nil)) != 2 {
+		t.Fatalf("after a refusal: %v", s.Pending(nil))
+	}
+	s.Depart(ops)
+	s.Arrive(ops, AllResults(2, Done, nil))
+	if !s.Realised("u") || s.Known(old.Key()) != nil || s.PendingCount() != 0 {
+		t.Fatalf("after it is done: %v", s.Pending(nil))
+	}
+}

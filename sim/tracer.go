@@ -68,16 +68,11 @@ func (n *Node) Owner(cookie uint64) string {
 	if cookie == 0 || n.agent == nil || n.agent.loop == nil {
 		return ""
 	}
-	kinds := map[string]uint64{
-		"host": pipeline.CookieHost, "sandbox": pipeline.CookieSandbox, "node": pipeline.CookieNode, "svcport": pipeline.CookieService,
-		"svcskip": pipeline.CookieService, "egressip": pipeline.CookieEgressIP, "podegress": pipeline.CookiePodEgress,
-	}
 	if cookie == pipeline.Cookie(pipeline.CookieHost, "host") {
 		return "host"
 	}
 	for _, u := range n.agent.loop.Env().Store.Units() {
-		k, _, _ := cutUnit(u)
-		if kinds[k] != 0 && pipeline.Cookie(kinds[k], u) == cookie {
+		if pipeline.CookieOf(u) == cookie {
 			return n.describe(u)
 		}
 	}

@@ -40,11 +40,23 @@ func (s *subnets) of(e *Egress, ip netip.Addr) *pipeline.Subnet {
 	}
 	table := s.tables[prefix]
 	if table == 0 {
-		table = s.pick(s.adopted[ip])
+		table = s.pick(s.before(prefix))
 		s.tables[prefix] = table
 	}
 	s.users[ip] = prefix
 	return &pipeline.Subnet{Gateway: gw, Bits: int(info.PrefixLength), VLAN: uint16(info.VLAN), Table: table}
+}
+
+// before returns the table that addresses of a subnet had before this process, the lowest if they had several; 0 if none had one.
+func (s *subnets) before(prefix netip.Prefix) uint32 {
+	table := uint32(0)
+	//determinism:ignore the lowest is the same in any order
+	for ip, t := range s.adopted {
+		if prefix.Contains(ip) && (table == 0 || t < table) {
+			table = t
+		}
+	}
+	return table
 }
 
 // pick returns a table that no subnet has: the one wanted if it is free, else the lowest, of those that addresses had before

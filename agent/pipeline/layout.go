@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"hash/fnv"
+	"strings"
 
 	"towtank/datapath/openflow"
 )
@@ -122,6 +123,21 @@ func Cookie(kind uint64, name string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name))
 	return kind<<56 | h.Sum64()&(1<<56-1)
+}
+
+// cookieKinds are the kinds of cookies by the kinds of units whose flows have them.
+var cookieKinds = map[string]uint64{
+	"host": CookieHost, "sandbox": CookieSandbox, "node": CookieNode, "svcport": CookieService, "svcskip": CookieService,
+	"egressip": CookieEgressIP, "podegress": CookiePodEgress,
+}
+
+// CookieOf returns the cookie that the flows of a unit have, 0 if a unit of its kind has none.
+func CookieOf(unit string) uint64 {
+	kind, _, _ := strings.Cut(unit, "/")
+	if c, ok := cookieKinds[kind]; ok {
+		return Cookie(c, unit)
+	}
+	return 0
 }
 
 // Meters that are not an Egress mark.

@@ -39,6 +39,9 @@ func NewGroups() *Groups {
 // Keep reserves an id for the owner whose flows carry the cookie.
 func (g *Groups) Keep(id uint32, cookie uint64) { g.kept[id] = cookie }
 
+// Kept returns the cookie of the flows for which an id is reserved, 0 if it is not.
+func (g *Groups) Kept(id uint32) uint64 { return g.kept[id] }
+
 // groupIDMask keeps ids in the range that OpenFlow allows (OFPG_MAX is 0xffffff00) and positive.
 const groupIDMask = 0x7fffffff
 
