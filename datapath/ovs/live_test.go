@@ -236,7 +236,8 @@ func TestPorts(t *testing.T) {
 		return p
 	}
 	p := []datapath.Object{
-		port("p1 type=dummy ofport_request=5 external_ids:towtank-unit=x"), port("p2 type=dummy mac=0a:00:00:00:00:01 tag=7"), port("p3 type=dummy options:a=b"),
+		port("p1 type=dummy ofport_request=5 external_ids:towtank-unit=x"), port("p2 type=dummy mac=0a:00:00:00:00:01 tag=7 external_ids:towtank-unit=x"),
+		port("p3 type=dummy options:a=b external_ids:who=them"),
 	}
 	l.done(datapath.StagePortAdd, put(p...)...)
 	number := map[string]uint32{}
@@ -246,7 +247,7 @@ func TestPorts(t *testing.T) {
 		}
 		return number["p1"] == 5 && number["p2"] != 0 && number["p3"] != 0
 	})
-	want := []string{"port " + p[0].String(), "port " + p[1].String(), "port " + p[2].String()}
+	want := []string{"port " + p[0].String(), "port " + p[1].String()} // the third is somebody else's
 	if d := l.dump(); !slices.Equal(d, want) {
 		t.Errorf("dump\n%v\nwant\n%v", d, want)
 	}

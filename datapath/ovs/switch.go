@@ -50,8 +50,6 @@ type Config struct {
 
 	// LearnedTables are tables in which all flows were learned: they are left out of Dump.
 	LearnedTables []uint8
-	// OurPort says whether a port is the caller's; nil: all are.
-	OurPort func(*ovsdb.Port) bool
 	// Neighbour returns the Ethernet address of a node's tunnel end, if the host knows it. nil: never.
 	Neighbour func(netip.Addr) (openflow.MAC, bool)
 	// NeighbourBridge is the bridge that tunnels leave by.
@@ -319,7 +317,7 @@ func (s *Switch) ours(t Tables, ports []*ovsdb.Port) []datapath.Object {
 		list = append(list, m)
 	}
 	for _, p := range ports {
-		if s.cfg.OurPort == nil || s.cfg.OurPort(p) {
+		if p.Ours() {
 			list = append(list, p)
 		}
 	}

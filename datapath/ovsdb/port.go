@@ -85,6 +85,19 @@ func (p *Port) Option(key string) string { return p.spec.Options[key] }
 // ExternalID returns an external id of the port, "" if it is not set.
 func (p *Port) ExternalID(key string) string { return p.spec.ExternalIDs[key] }
 
+// OurExternalID is how the keys of external_ids begin that mark a port as the agent's.
+const OurExternalID = "towtank-"
+
+// Ours reports whether the port is the agent's: it has an external id of ours.
+func (p *Port) Ours() bool {
+	for k := range p.spec.ExternalIDs {
+		if strings.HasPrefix(k, OurExternalID) {
+			return true
+		}
+	}
+	return false
+}
+
 // ExternalIDs returns a copy of the external ids.
 func (p *Port) ExternalIDs() map[string]string { return maps.Clone(p.spec.ExternalIDs) }
 

@@ -10,11 +10,8 @@ import (
 	"towtank/datapath/openflow"
 )
 
-// OurExternalID is how the keys of external_ids begin that mark a port as the agent's.
-const OurExternalID = "towtank-"
-
 // Dump returns what carries the agent's mark, sorted by key: flows with a cookie that were not learned,
-// all groups and meters, and ports with an external id that begins with OurExternalID.
+// all groups and meters, and ports with an external id of ours.
 func (s *Switch) Dump() []datapath.Object {
 	return s.dump(func(r *rule) bool { return !r.learned && openflow.OurCookie(r.flow.Cookie()) }, isOurs)
 }

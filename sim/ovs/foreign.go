@@ -2,7 +2,6 @@ package ovs
 
 import (
 	"slices"
-	"strings"
 
 	"towtank/datapath/openflow"
 )
@@ -29,11 +28,4 @@ func (s *Switch) Foreign() []string {
 	return out
 }
 
-func isOurs(st *PortState) bool {
-	for k := range st.Port.ExternalIDs() {
-		if strings.HasPrefix(k, OurExternalID) {
-			return true
-		}
-	}
-	return false
-}
+func isOurs(st *PortState) bool { return st.Port.Ours() }
