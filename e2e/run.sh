@@ -36,9 +36,7 @@ failed=()
 began=$SECONDS
 bin/towtank run --backend netns --jobs "$jobs" scenarios/ || failed+=("scenarios")
 export TOWTANK_BACKEND=netns TOWTANK_PROGRAMS=$PWD/bin
-for suite in egress podchurn services; do
-  go test -count=1 -timeout 40m ./scenarios/suites/$suite || failed+=("suite $suite")
-done
+go test -count=1 -timeout 40m -p "$jobs" ./scenarios/suites/... || failed+=("suites")
 TOWTANK_E2E=1 go test -count=1 -timeout 30m -v -run Show ./e2e/netns | grep -v '^=== ' || failed+=("what real nodes must show")
 echo "e2e: $((SECONDS - began)) s; failed: ${failed[*]:-nothing}"
 [ ${#failed[@]} -eq 0 ]
