@@ -161,6 +161,11 @@ func (c *Config) TransportSubnet(v6 bool) netip.Prefix {
 	return c.TransportV4.Masked()
 }
 
+// IsPodAddress reports whether an address is of this node's Pod network.
+func (c *Config) IsPodAddress(a netip.Addr) bool {
+	return slices.ContainsFunc(c.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
 // Gateway returns the address of the gateway port for the family: the first of the Pod CIDR.
 func (c *Config) Gateway(v6 bool) (netip.Addr, bool) {
 	for _, p := range c.PodCIDRs {

@@ -10,21 +10,20 @@ import (
 	"towtank/datapath/openflow"
 )
 
-// flush has the kernel forget the connections of a Pod in the families whose source changed.
-func (e *Egress) flush(key string, src sources) {
+// flush has the kernel forget the connections of a Pod in the families whose source changed. A Pod that is being removed may
+// still send, while its Egress IP goes as well.
+func (e *Egress) flush(src sources) {
 	var tuples []datapath.Tuple
 	for i, v6 := range []bool{false, true} {
 		if !src.touched[i] {
 			continue
 		}
-		for _, s := range e.env.SandboxesOf(key) {
-			for _, p := range s.IPs {
-				if p.Addr().Is6() != v6 {
-					continue
-				}
-				for _, proto := range []uint8{protoUDP, protoSCTP, icmpOf(v6)} {
-					tuples = append(tuples, datapath.Tuple{Proto: proto, Source: p.Addr()})
-				}
+		for _, ip := range src.ips {
+			if ip.Is6() != v6 {
+				continue
+			}
+			for _, proto := range []uint8{protoUDP, protoSCTP, icmpOf(v6)} {
+				tuples = append(tuples, datapath.Tuple{Proto: proto, Source: ip})
 			}
 		}
 	}

@@ -12,8 +12,9 @@ import (
 // sources is where a Pod's traffic leaves, per family: the Egress IP, or none.
 type sources struct {
 	applied, rendered [2]netip.Addr
-	touched           [2]bool // another than the applied was rendered since, if only for a moment: it may have been used
-	known             bool    // applied is known: the Pod was realised before
+	ips               []netip.Addr // of the Pod, as last rendered: those of a Pod that is removed, too
+	touched           [2]bool      // another than the applied was rendered since, if only for a moment: it may have been used
+	known             bool         // applied is known: the Pod was realised before
 }
 
 func (e *Egress) renderPod(l *pipeline.List, unit, key string) {
@@ -21,6 +22,14 @@ func (e *Egress) renderPod(l *pipeline.List, unit, key string) {
 	src.rendered = [2]netip.Addr{}
 	p := pipeline.Of(e.env.Tables)
 	sandboxes := e.env.SandboxesOf(key)
+	if len(sandboxes) > 0 {
+		src.ips = nil
+		for _, s := range sandboxes {
+			for _, p := range s.IPs {
+				src.ips = append(src.ips, p.Addr())
+			}
+		}
+	}
 	for i, v6 := range []bool{false, true} {
 		if _, ok := e.env.Cfg.Gateway(v6); !ok || len(sandboxes) == 0 {
 			continue
@@ -111,7 +120,7 @@ func (e *Egress) realisedPod(key string) {
 		delete(e.restored, key)
 		e.lookDue = true
 	case src.known:
-		e.flush(key, src)
+		e.flush(src)
 	}
 	src.applied, src.touched, src.known = src.rendered, [2]bool{}, true
 	e.source[key] = src

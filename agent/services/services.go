@@ -398,7 +398,9 @@ func (s *Services) build(unit string, svc *corev1.Service, port *corev1.ServiceP
 	} else {
 		s.env.Groups.Free(unit, "local")
 	}
-	if here := filter(sel.Cluster, func(e *Endpoint) bool { return e.Local }); dsr && len(here) > 0 {
+	// Of those that answer for another node, only Pods with an address of their own can: what has the node's address answers
+	// by the node's network, with that address.
+	if here := filter(sel.Cluster, func(e *Endpoint) bool { return e.Local && s.env.Cfg.IsPodAddress(e.Addr()) }); dsr && len(here) > 0 {
 		sp.NodeGroup = s.env.Groups.ID(unit, "node", cookie)
 		sp.Node = backends(here)
 	} else {
