@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"towtank/agent/config"
 	"towtank/agent/pipeline"
 	"towtank/agent/tables"
 	"towtank/datapath"
@@ -24,6 +25,11 @@ func (e *Egress) flush(src sources) {
 			}
 			for _, proto := range []uint8{protoUDP, protoSCTP, icmpOf(v6)} {
 				tuples = append(tuples, datapath.Tuple{Proto: proto, Source: ip})
+				if e.env.Cfg.Traffic == config.Hybrid {
+					// What left by another node may have been answered without a tunnel: the kernel took that for a
+					// connection to the Pod, and the Pod's next packet for an answer, which is not translated.
+					tuples = append(tuples, datapath.Tuple{Proto: proto, Frontend: netip.AddrPortFrom(ip, 0)})
+				}
 			}
 		}
 	}

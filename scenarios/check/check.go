@@ -46,7 +46,8 @@ type Checker struct {
 	trace     uint64   // of the exchange that sent is about
 	sent      []sent
 	departed  map[podFamily]*departed
-	balancers map[string]bool // external hosts that were load balancers as of the last settle
+	ways      map[way]*sim.Node // by which node exchanges without an end of their own left since nodes were quiet last
+	balancers map[string]bool   // external hosts that were load balancers as of the last settle
 }
 
 // seen is what the checker remembers of a node.
@@ -82,7 +83,7 @@ type moment struct {
 func New(w *sim.World) *Checker {
 	c := &Checker{
 		w: w, opts: optionsOf(w), nodes: map[string]*seen{}, histories: map[string]*history{}, badFrames: map[badFrame]bool{},
-		departed: map[podFamily]*departed{}, balancers: map[string]bool{},
+		departed: map[podFamily]*departed{}, ways: map[way]*sim.Node{}, balancers: map[string]bool{},
 	}
 	w.OnFrame, w.BeforeTold = c.frame, c.beforeTold
 	return c
@@ -109,6 +110,7 @@ func (c *Checker) AfterSettle() []Result {
 		return out
 	}
 	c.last = now
+	clear(c.ways)
 	if c.restarts == 0 {
 		c.restarts = restartsPerSettle
 	}

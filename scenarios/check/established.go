@@ -126,3 +126,37 @@ func (c *Checker) recheckAll(n *sim.Node) {
 		}
 	}
 }
+
+// way names an exchange without an end of its own, as its Pod knows it.
+type way struct {
+	proto uint8
+	connection
+}
+
+// wayOf returns the exchange of a Pod that a packet is the question of.
+func (c *Checker) wayOf(p *packet.Packet) (way, bool) {
+	e, ok := c.w.Exchange(p)
+	if !ok || e.Peek || e.Answered || e.From.Pod == "" || p.Proto == packet.ProtoTCP || c.podNetwork(e.Src) == nil {
+		return way{}, false
+	}
+	return way{p.Proto, connection{netip.AddrPortFrom(e.Src, e.SrcPort), netip.AddrPortFrom(p.Dst, p.DstPort)}}, true
+}
+
+// leftBy notes by which node an exchange leaves, for the others, and reports whether it left by another one since nodes
+// were quiet last. Without tunnels its answers came to the Pod's node by another way than its packets left, and that
+// node's kernel took them for connections to the Pod; it forgets those right after the Egress went.
+func (c *Checker) leftBy(n *sim.Node, p *packet.Packet) (byAnother bool) {
+	if c.opts.Tunnelled {
+		return false
+	}
+	w, ok := c.wayOf(p)
+	if !ok {
+		return false
+	}
+	if c.podNetwork(p.Src) == nil {
+		c.ways[w] = n
+		return false
+	}
+	by := c.ways[w]
+	return by != nil && by != n
+}

@@ -43,6 +43,9 @@ func (c *Checker) frame(from string, p *packet.Packet) {
 		}
 	}
 	if p.Inner == nil || p.IsICMPError() {
+		if p.Inner == nil && c.leftBy(n, p) {
+			return
+		}
 		if why := c.outside(n, p); why != "" {
 			c.badFrame(n, why, p)
 		}
