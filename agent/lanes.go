@@ -22,7 +22,7 @@ type change struct {
 
 // dispatch sends off what can go now on each lane.
 func (l *Loop) dispatch() {
-	if l.connected && l.mustReadBack() {
+	if l.mustReadBack() {
 		// A dump must not cross an op: nothing new leaves until what is in flight has come back.
 		if l.change == nil && len(l.wiring) == 0 {
 			l.readBack()
@@ -33,9 +33,11 @@ func (l *Loop) dispatch() {
 	l.dispatchDatapath()
 }
 
-// mustReadBack reports whether something is to be read back. While the switch is away nothing is: what is known of the
-// host still changes, and what is not known waits.
+// mustReadBack reports whether something is to be read back: while the switch is away, of the host.
 func (l *Loop) mustReadBack() bool {
+	if !l.connected {
+		return l.dumped && (l.auditDue || l.env.Store.Unknown(isHostKind))
+	}
 	return l.auditDue || l.env.Store.Unknown(isSwitchKind) || l.env.Store.Unknown(isHostKind)
 }
 
@@ -220,7 +222,7 @@ func (l *Loop) blame(ops []datapath.Op, r []datapath.OpResult) {
 	told := map[string]bool{}
 	for i := range r {
 		if r[i].Outcome != datapath.Refused {
-			if r[i].Outcome == datapath.Done && len(ops[i].Units) == 0 {
+			if r[i].Outcome == datapath.Done && len(l.stuck) > 0 {
 				delete(l.stuck, ops[i].Key())
 			}
 			continue
@@ -313,7 +315,7 @@ const readRetry = time.Second
 
 // readBack dumps switch and host and takes the dumps as known. It runs with no Change in flight.
 func (l *Loop) readBack() {
-	if l.dumping || l.change != nil || l.stopped || !l.connected {
+	if l.dumping || l.change != nil || l.stopped || !l.connected && !l.dumped {
 		return
 	}
 	// What is told from here on may be newer than the dump: it makes the next one due.
@@ -327,6 +329,19 @@ func (l *Loop) readBack() {
 			l.dumping = false
 			l.wake()
 		})
+	}
+	if !l.connected {
+		// The switch is read when it is back; the node has its addresses and routes meanwhile.
+		l.seams.Host.Dump(func(h []datapath.Object, err error) {
+			if err != nil {
+				fail(err)
+				return
+			}
+			l.dumping = false
+			l.took(l.env.Store.Load(h, isHostKind))
+			l.wake()
+		})
+		return
 	}
 	l.seams.Switch.Dump(func(sw []datapath.Object, err error) {
 		if err != nil {
@@ -353,17 +368,24 @@ func (l *Loop) readBack() {
 func (l *Loop) loaded(sw, h, all []datapath.Object) {
 	l.dumping = false
 	n := l.env.Store.Load(sw, isSwitchKind) + l.env.Store.Load(h, isHostKind)
-	l.stats.Audits++
 	if !l.dumped {
 		l.dumped = true
 		for _, c := range l.concerns {
 			c.Restore(all)
 		}
-	} else if n > 0 {
+		n = 0
+	}
+	l.took(n)
+	l.wake()
+}
+
+// took counts an audit that found n objects which are not as they were known.
+func (l *Loop) took(n int) {
+	l.stats.Audits++
+	if n > 0 {
 		l.stats.Repairs += uint64(n)
 		l.env.Log.V(2).Info("The node differs from what was known", "objects", n)
 	}
-	l.wake()
 }
 
 func (l *Loop) armAudit() {

@@ -395,6 +395,9 @@ func (l *Loop) giveOrphans() (given int) {
 		}
 		if u, ok := units[cookie]; ok && st.GiveOrphan(o.Key(), u) {
 			given++
+			if c, ok := l.byKind[unitKind(u)].(interface{ Given(string) }); ok {
+				c.Given(u)
+			}
 		}
 	}
 	return given

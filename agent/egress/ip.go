@@ -18,8 +18,14 @@ func (e *Egress) renderIP(l *pipeline.List, unit string, ip netip.Addr) {
 	if _, family := e.env.Cfg.Gateway(ip.Is6()); !family || len(e.holders[ip]) == 0 {
 		return
 	}
+	if !e.isOurs(ip) {
+		return // no route table is taken for what other nodes have
+	}
 	p := pipeline.Of(e.env.Tables)
-	subnet := e.subnets.of(e, ip)
+	subnet, ok := e.subnets.of(e, ip)
+	if !ok {
+		return
+	}
 	if node, pool := e.fromPool(ip); pool && node == e.env.Cfg.NodeName && !e.isOwn(ip) {
 		if subnet != nil {
 			p.SubnetAddress(l, ip, subnet)
@@ -74,7 +80,7 @@ func (e *Egress) realisedIP(unit string, ip netip.Addr) {
 	if !e.isLocal(ip) && !e.env.Store.Has(unit) {
 		e.env.Marks.Free(ip)
 		e.marksSeen = 0
-		e.subnets.free(ip)
+		e.subnets.free(e, ip)
 		delete(e.announced, ip)
 	}
 	if was, link := e.announced[ip], e.linkOf(ip); e.isLocal(ip) && was != link {

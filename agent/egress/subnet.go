@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"errors"
 	"net/netip"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -14,38 +15,52 @@ type subnets struct {
 	tables  map[netip.Prefix]uint32
 	users   map[netip.Addr]netip.Prefix // subnet of an IP, as last rendered
 	adopted map[netip.Addr]uint32       // tables that an earlier process gave
+	waiting map[netip.Addr]bool         // IPs for whose subnet there was no table
 }
 
 func newSubnets() *subnets {
-	return &subnets{tables: map[netip.Prefix]uint32{}, users: map[netip.Addr]netip.Prefix{}, adopted: map[netip.Addr]uint32{}}
+	return &subnets{tables: map[netip.Prefix]uint32{}, users: map[netip.Addr]netip.Prefix{}, adopted: map[netip.Addr]uint32{}, waiting: map[netip.Addr]bool{}}
 }
 
 // adopt notes the table of an IP that was realised before.
 func (s *subnets) adopt(ip netip.Addr, table uint32) { s.adopted[ip] = table }
 
-// of returns the subnet of an address, nil if its pool has none.
-func (s *subnets) of(e *Egress, ip netip.Addr) *pipeline.Subnet {
+// of returns the subnet of an address of this node, nil if its pool has none. It is not ok if no table is left: there are as many
+// as addresses that a node may have, but those of addresses that are going away are used until they are gone.
+func (s *subnets) of(e *Egress, ip netip.Addr) (sub *pipeline.Subnet, ok bool) {
+	delete(s.waiting, ip)
 	info := e.subnetInfo(ip)
 	if info == nil {
-		s.free(ip)
-		return nil
+		s.free(e, ip)
+		return nil, true
 	}
 	gw, err := netip.ParseAddr(info.Gateway)
 	if err != nil || gw.Is6() != ip.Is6() {
-		return nil
+		return nil, true
 	}
 	prefix := netip.PrefixFrom(ip, int(info.PrefixLength)).Masked()
 	if s.users[ip] != prefix {
-		s.free(ip)
+		s.free(e, ip)
 	}
 	table := s.tables[prefix]
 	if table == 0 {
-		table = s.pick(s.before(prefix))
+		want := s.adopted[ip]
+		if want == 0 {
+			want = s.before(prefix)
+		}
+		if table = s.pick(want); table == 0 {
+			e.status.problem(ip, errNoTable)
+			s.waiting[ip] = true
+			return nil, false
+		}
 		s.tables[prefix] = table
 	}
 	s.users[ip] = prefix
-	return &pipeline.Subnet{Gateway: gw, Bits: int(info.PrefixLength), VLAN: uint16(info.VLAN), Table: table}
+	return &pipeline.Subnet{Gateway: gw, Bits: int(info.PrefixLength), VLAN: uint16(info.VLAN), Table: table}, true
 }
+
+// errNoTable says that no route table is left for a subnet.
+var errNoTable = errors.New("all route tables for Egress subnets are in use on this node")
 
 // before returns the table that addresses of a subnet had before this process, the lowest if they had several; 0 if none had one.
 func (s *subnets) before(prefix netip.Prefix) uint32 {
@@ -60,7 +75,7 @@ func (s *subnets) before(prefix netip.Prefix) uint32 {
 }
 
 // pick returns a table that no subnet has: the one wanted if it is free, else the lowest, of those that addresses had before
-// only if there is no other. There are as many as a node has marks for Egress IPs.
+// only if there is no other; 0 if there is none.
 func (s *subnets) pick(want uint32) uint32 {
 	used, had := map[uint32]bool{}, map[uint32]bool{}
 	for _, t := range s.tables {
@@ -85,8 +100,9 @@ func (s *subnets) pick(want uint32) uint32 {
 	return last
 }
 
-// free gives the table of an address's subnet back, with its last address.
-func (s *subnets) free(ip netip.Addr) {
+// free gives the table of an address's subnet back, with its last address. Who waits for one is looked at again.
+func (s *subnets) free(e *Egress, ip netip.Addr) {
+	delete(s.waiting, ip)
 	prefix, ok := s.users[ip]
 	if !ok {
 		return
@@ -99,6 +115,10 @@ func (s *subnets) free(ip netip.Addr) {
 		}
 	}
 	delete(s.tables, prefix)
+	//determinism:ignore units are rendered in the order of their names, whatever order they were marked in
+	for w := range s.waiting {
+		e.env.Dirty(unitOfIP(w))
+	}
 }
 
 // subnetInfo returns what the pool of an address says of its subnet.

@@ -134,6 +134,9 @@ var cookieKinds = map[string]uint64{
 // CookieOf returns the cookie that the flows of a unit have, 0 if a unit of its kind has none.
 func CookieOf(unit string) uint64 {
 	kind, _, _ := strings.Cut(unit, "/")
+	if kind == "host" {
+		unit = kind // see Static
+	}
 	if c, ok := cookieKinds[kind]; ok {
 		return Cookie(c, unit)
 	}

@@ -48,7 +48,8 @@ func (n *Node) SubnetAddress(l *List, ip netip.Addr, s *Subnet) {
 		})
 		Add(l, link, err)
 		if !ip.Is6() {
-			sysctl(l, host.SysctlName("ipv4", dev, "rp_filter"), "2")
+			// The node need not have a way of its own to the subnet: by any filter it would take no answers then.
+			sysctl(l, host.SysctlName("ipv4", dev, "rp_filter"), "0")
 			sysctl(l, host.SysctlName("ipv4", dev, "promote_secondaries"), "1")
 		}
 	}

@@ -27,7 +27,9 @@ func (p *Pods) mayBeLate(unit string) {
 		if p.late[unit] != l || s == nil {
 			return
 		}
-		p.toldLate[s.PodKey()] = true
+		if p.env.Pods[s.PodKey()] != nil {
+			p.toldLate[s.PodKey()] = true
+		}
 		p.env.Cluster.Record(edge.Ref{Kind: "Pod", Namespace: s.PodNamespace, Name: s.PodName}, "Warning", "NetworkNotReady",
 			"port "+s.HostIf+" has no OpenFlow port number yet")
 		p.env.Dirty(unit)

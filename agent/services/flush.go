@@ -129,10 +129,17 @@ func (f *flusher) next(unit string, sp *servicePort) {
 	f.rendered[unit], f.waiting[unit] = a, true
 }
 
+// given notes that a unit has something to let go of that was there before this process.
+func (f *flusher) given(unit string) {
+	if f.rendered[unit] != nil {
+		f.waiting[unit] = true
+	}
+}
+
 // refused notes that a unit was not taken as it was rendered last.
 func (f *flusher) refused(unit string) {
 	delete(f.waiting, unit)
-	if a := f.rendered[unit]; a != nil && a.initial && f.applied[unit] == nil {
+	if a := f.rendered[unit]; a != nil && a.initial {
 		f.late[unit] = true
 	}
 }

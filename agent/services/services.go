@@ -474,5 +474,8 @@ func (s *Services) Advance() {
 	s.stale.advance()
 }
 
+// Given hears that a unit was given what it had before this process and does not want any more.
+func (s *Services) Given(unit string) { s.stale.given(unit) }
+
 // Refused implements tables.Concern.
 func (s *Services) Refused(unit string, _ error) { s.stale.refused(unit) }

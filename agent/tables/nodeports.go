@@ -5,6 +5,9 @@ import (
 	"net/netip"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"towtank/agent/apis/crd/v1beta1"
 	"towtank/agent/edge"
 	"towtank/datapath"
 )
@@ -34,15 +37,34 @@ func (t *Tables) inNodePortNetworks(a netip.Addr) bool {
 // NodePortsChanged reports whether the last event changed NodePortAddresses otherwise than by this node's object.
 func (t *Tables) NodePortsChanged() bool { return t.nodePortsChanged }
 
-func (t *Tables) nodePortsMayChange(ev any) bool {
+func (t *Tables) nodePortsMayChange(ev any, old runtime.Object) bool {
 	if len(t.Cfg.NodePortAddresses) == 0 {
 		return false
 	}
 	switch e := ev.(type) {
 	case datapath.AddressEvent:
+		if len(t.Addresses[e.Addr]) == 0 {
+			delete(t.leaving, e.Addr)
+		}
 		return t.inNodePortNetworks(e.Addr)
 	case edge.ObjectEvent:
-		return e.Kind == edge.KindEgress
+		if e.Kind != edge.KindEgress {
+			return false
+		}
+		was, _ := old.(*v1beta1.Egress)
+		is := t.Egresses[e.Key]
+		before, after := EgressAddresses(was), EgressAddresses(is)
+		changed := false
+		for _, a := range slices.Concat(before, after) {
+			if slices.Contains(before, a) == slices.Contains(after, a) || len(t.Addresses[a]) == 0 || !t.inNodePortNetworks(a) {
+				continue
+			}
+			changed = true
+			if was != nil && was.Spec.ExternalIPPool != "" && slices.Contains(before, a) {
+				t.leaving[a] = true
+			}
+		}
+		return changed
 	case edge.SyncedEvent:
 		return e.Kind == edge.KindEgress
 	}
@@ -58,7 +80,7 @@ func (t *Tables) findNodePorts() {
 	var found []netip.Addr
 	for _, a := range slices.SortedFunc(maps.Keys(t.Addresses), netip.Addr.Compare) {
 		gateway, family := t.Cfg.Gateway(a.Is6())
-		if family && a != gateway && t.inNodePortNetworks(a) && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !t.isEgressIP(a) {
+		if family && a != gateway && t.inNodePortNetworks(a) && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !t.leaving[a] && !t.isEgressIP(a) {
 			found = append(found, a)
 		}
 	}

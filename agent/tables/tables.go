@@ -53,6 +53,8 @@ type Tables struct {
 	// moreNodePorts are addresses of NodePorts that the Node object need not name; nodePortsChanged is of the last event.
 	moreNodePorts    []netip.Addr
 	nodePortsChanged bool
+	// leaving are addresses of the node that were Egress IPs of a pool, and that it has not let go of yet.
+	leaving map[netip.Addr]bool
 }
 
 // New returns empty tables.
@@ -62,7 +64,7 @@ func New(cfg *config.Config) *Tables {
 		Services: map[string]*corev1.Service{}, Slices: map[string]map[string]*discoveryv1.EndpointSlice{},
 		sliceOwner: map[string]string{},
 		Nodes:      map[string]*corev1.Node{}, Pods: map[string]*corev1.Pod{}, Namespaces: map[string]*corev1.Namespace{},
-		Egresses: map[string]*v1beta1.Egress{}, Pools: map[string]*v1beta1.ExternalIPPool{}, EgressGroups: map[string]*v1beta1.EgressGroup{}, Synced: map[string]bool{},
+		Egresses: map[string]*v1beta1.Egress{}, Pools: map[string]*v1beta1.ExternalIPPool{}, EgressGroups: map[string]*v1beta1.EgressGroup{}, Synced: map[string]bool{}, leaving: map[netip.Addr]bool{},
 		Ports: map[string]datapath.PortEvent{}, Links: map[string]datapath.LinkEvent{}, Addresses: map[netip.Addr][]string{},
 		Sandboxes: map[string]*Sandbox{}, byPod: map[string][]*Sandbox{},
 		Groups: NewGroups(), Marks: NewMarks(cfg.MaxMarks()),
@@ -146,7 +148,7 @@ func (t *Tables) ServiceOf(slice string) string { return t.sliceOwner[slice] }
 func (t *Tables) Apply(ev any) (old runtime.Object) {
 	old = t.apply(ev)
 	t.nodePortsChanged = false
-	if t.nodePortsMayChange(ev) {
+	if t.nodePortsMayChange(ev, old) {
 		t.findNodePorts()
 	}
 	return old
@@ -230,7 +232,7 @@ func (t *Tables) applySlice(e edge.ObjectEvent) runtime.Object {
 	cur, _ := e.Object.(*discoveryv1.EndpointSlice)
 	svc := t.sliceOwner[e.Key]
 	old := t.Slices[svc][e.Key]
-	if old != nil && cur != nil && cur.Namespace == old.Namespace && cur.Labels[discoveryv1.LabelServiceName] == old.Labels[discoveryv1.LabelServiceName] {
+	if old != nil && cur != nil && ServiceOfSlice(cur) == svc {
 		t.Slices[svc][e.Key] = cur
 		return old
 	}
