@@ -60,7 +60,7 @@ func (t *Tables) nodePortsMayChange(ev any, old runtime.Object) bool {
 				continue
 			}
 			changed = true
-			if was != nil && was.Spec.ExternalIPPool != "" && slices.Contains(before, a) {
+			if was != nil && was.Spec.ExternalIPPool != "" && was.Spec.EgressIP == a.String() {
 				t.leaving[a] = true
 			}
 		}
