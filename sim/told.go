@@ -31,14 +31,19 @@ type Told struct {
 
 // Told returns what the node's agent was told; a dead one keeps what it was told last. The zero Told if
 // no agent ever ran.
-func (n *Node) Told() Told {
+func (n *Node) Told() Told { return n.Hearing()() }
+
+// Hearing returns a function that is Told of the present agent, also when that is dead and another one runs.
+func (n *Node) Hearing() func() Told {
 	if n.agent == nil || n.agent.loop == nil {
-		return Told{}
+		return func() Told { return Told{} }
 	}
 	t := n.agent.loop.Env().Tables
-	return Told{
-		Services: t.Services, Slices: t.Slices, Nodes: t.Nodes, Pods: t.Pods, Namespaces: t.Namespaces, Egresses: t.Egresses,
-		Pools: t.Pools, Groups: t.EgressGroups, Alive: t.Alive, Addresses: t.Addresses,
+	return func() Told {
+		return Told{
+			Services: t.Services, Slices: t.Slices, Nodes: t.Nodes, Pods: t.Pods, Namespaces: t.Namespaces, Egresses: t.Egresses,
+			Pools: t.Pools, Groups: t.EgressGroups, Alive: t.Alive, Addresses: t.Addresses,
+		}
 	}
 }
 

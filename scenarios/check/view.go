@@ -52,7 +52,8 @@ func (c *Checker) byGroup() bool { return c.w.Options().Membership == "egressgro
 // moments, a packet may meet what follows from any state in between.
 type history struct {
 	life int
-	told sim.Told // of the present life: live maps
+	told sim.Told // of the present life, as of the last event: live maps
+	now  func() sim.Told
 	// undo leads from the present state back, the newest last.
 	undo []change
 	// lives are earlier lives of the agent, which the present one has not replaced yet.
@@ -103,13 +104,17 @@ func (c *Checker) historyOf(n *sim.Node) *history {
 		h = &history{life: n.Life()}
 		c.histories[n.Name()] = h
 	case h.life != n.Life():
-		// What the earlier lives left stays until this one is done.
+		// What the earlier lives left stays until this one is done. The last one has heard more than when it was looked at.
+		h.told = h.now()
 		past := append(h.lives, history{told: h.told, undo: h.undo})
 		// It may have been killed before it heard that an address went.
 		lost := append(h.lost, slices.SortedFunc(maps.Keys(h.told.Addresses), netip.Addr.Compare)...)
 		*h = history{life: n.Life(), lives: past, lost: lost, hand: h.hand}
 	}
-	h.told = n.Told()
+	if h.now == nil {
+		h.now = n.Hearing()
+	}
+	h.told = h.now()
 	return h
 }
 
