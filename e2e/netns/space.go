@@ -33,9 +33,16 @@ type space struct {
 	proc *process // of the peer
 }
 
+// prepared is whether /run/netns is a mount of its own. The first "ip netns add" on a machine makes it one, and takes what is
+// mounted below along: what is made before that, and removed after it, stays below for good.
+var prepared = sync.OnceValue(func() error {
+	name := cleanup.Prefix(os.Getpid()) + "first"
+	return errors.Join(command("", "ip", "netns", "add", name), command("", "ip", "netns", "delete", name))
+})
+
 // newSpace makes a network namespace with that name below /run/netns.
 func newSpace(name string) (*space, error) {
-	if err := cleanup.Ending(); err != nil {
+	if err := errors.Join(cleanup.Ending(), prepared()); err != nil {
 		return nil, err
 	}
 	s := &space{name: name, work: make(chan func()), quit: make(chan struct{}), done: make(chan struct{})}
