@@ -178,10 +178,16 @@ func (e *Egress) objectChanged(t edge.ObjectEvent, old runtime.Object) {
 			return
 		}
 		e.stale = true
-		if o != nil && cur != nil && !sameBandwidth(o.Spec.Bandwidth, cur.Spec.Bandwidth) {
-			// Nobody else holds the address for that, but its meter is another one.
-			if ip, ok := e.effectiveIP(cur); ok {
-				e.env.Dirty(unitOfIP(ip))
+		if !sameBandwidth(bandwidthOf(o), bandwidthOf(cur)) {
+			// Nobody else need hold the address for that, but its meter is another one. An Egress that was made anew may get
+			// the address of the old one in the same turn.
+			for _, eg := range []*v1beta1.Egress{o, cur} {
+				if eg == nil {
+					continue
+				}
+				if ip, ok := e.effectiveIP(eg); ok {
+					e.env.Dirty(unitOfIP(ip))
+				}
 			}
 		}
 		e.podsSelected(o)
@@ -217,6 +223,13 @@ func (e *Egress) objectChanged(t edge.ObjectEvent, old runtime.Object) {
 // sameEgress reports whether two versions differ in their status at most.
 func sameEgress(a, b *v1beta1.Egress) bool {
 	return a.UID == b.UID && a.Generation == b.Generation && a.Generation != 0
+}
+
+func bandwidthOf(eg *v1beta1.Egress) *v1beta1.Bandwidth {
+	if eg == nil {
+		return nil
+	}
+	return eg.Spec.Bandwidth
 }
 
 func sameBandwidth(a, b *v1beta1.Bandwidth) bool {
