@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -43,7 +42,7 @@ func (l *Loop) mustReadBack() bool {
 
 // isWiring reports whether an op goes by the wiring lane: the link of a sandbox.
 func isWiring(op datapath.Op) bool {
-	return op.Key().Kind == datapath.KindLink && len(op.Units) > 0 && unitKind(op.Units[0]) == "sandbox"
+	return op.Kind() == datapath.KindLink && len(op.Units) > 0 && unitKind(op.Units[0]) == "sandbox"
 }
 
 // dispatchWiring makes and removes links of sandboxes, several at once and one per sandbox. A link is
@@ -55,8 +54,7 @@ func (l *Loop) dispatchWiring() {
 	ops := l.env.Store.Pending(func(op datapath.Op) bool {
 		return isWiring(op) && !l.held(op) && !l.wiring[op.Units[0]]
 	})
-	order(ops)
-	for _, op := range ops {
+	for _, op := range order(ops) {
 		if len(l.wiring) >= wiringLimit {
 			return
 		}
@@ -100,11 +98,11 @@ func (l *Loop) dispatchDatapath() {
 		if isWiring(op) || l.held(op) {
 			return false
 		}
-		if isSwitchKind(op.Key().Kind) && !l.connected {
+		if isSwitchKind(op.Kind()) && !l.connected {
 			return false
 		}
 		// A port follows its link: a unit's stage order holds across lanes.
-		if op.Key().Kind == datapath.KindPort && !op.Delete() && len(op.Units) > 0 {
+		if op.Kind() == datapath.KindPort && !op.Delete() && len(op.Units) > 0 {
 			return !l.env.Store.UnitPending(op.Units[0], datapath.KindLink)
 		}
 		return true
@@ -115,13 +113,13 @@ func (l *Loop) dispatchDatapath() {
 	c := &change{failed: map[string]bool{}, began: l.seams.Clock.Now()}
 	var sizes [len(c.stages)]int
 	for _, op := range ops {
-		sizes[datapath.StageOf(op.Key().Kind, op.Delete())-1]++
+		sizes[datapath.StageOf(op.Kind(), op.Delete())-1]++
 	}
 	if s := slices.Index(sizes[:], len(ops)); s >= 0 {
 		c.stages[s] = ops // most Changes are one bundle and nothing else
 	} else {
 		for _, op := range ops {
-			s := datapath.StageOf(op.Key().Kind, op.Delete()) - 1
+			s := datapath.StageOf(op.Kind(), op.Delete()) - 1
 			if c.stages[s] == nil {
 				c.stages[s] = make([]datapath.Op, 0, sizes[s])
 			}
@@ -129,7 +127,7 @@ func (l *Loop) dispatchDatapath() {
 		}
 	}
 	for i := range c.stages {
-		order(c.stages[i])
+		c.stages[i] = order(c.stages[i])
 	}
 	l.env.Store.Depart(ops)
 	l.stats.Changes++
@@ -138,17 +136,25 @@ func (l *Loop) dispatchDatapath() {
 	l.run(datapath.StageHostAdd)
 }
 
-// order sorts the ops of a stage: made bottom-up (groups before the flows that use them), then deleted
+// order returns the ops of a stage sorted: made bottom-up (groups before the flows that use them), then deleted
 // top-down; what is equal stays in the order in which it became pending.
-func order(ops []datapath.Op) {
-	place := func(op datapath.Op) int {
-		r := datapath.Rank(op.Key().Kind)
-		if op.Delete() {
-			return 1000 - r
+func order(ops []datapath.Op) []datapath.Op {
+	const deletes = 100 // above all ranks
+	at := datapath.Arrange(len(ops), deletes+1, func(i int) int {
+		r := datapath.Rank(ops[i].Kind())
+		if ops[i].Delete() {
+			return deletes - r
 		}
 		return r
+	})
+	if at == nil {
+		return ops
 	}
-	slices.SortStableFunc(ops, func(a, b datapath.Op) int { return cmp.Compare(place(a), place(b)) })
+	sorted := make([]datapath.Op, len(ops))
+	for i, from := range at {
+		sorted[i] = ops[from]
+	}
+	return sorted
 }
 
 // run applies the stage and those after it.

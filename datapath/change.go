@@ -81,6 +81,14 @@ func (o Op) Key() Key {
 	return o.Old.Key()
 }
 
+// Kind returns the kind of the object that the op changes.
+func (o Op) Kind() Kind {
+	if o.New != nil {
+		return o.New.Kind()
+	}
+	return o.Old.Kind()
+}
+
 // Delete reports whether the op deletes its object.
 func (o Op) Delete() bool { return o.New == nil }
 
@@ -96,14 +104,17 @@ func (o Op) AppendText(b []byte) []byte {
 	case o.Old == nil:
 		sign = "+ "
 	}
-	b = append(append(b, sign...), of.Key().Kind...)
+	b = append(append(b, sign...), of.Kind()...)
 	return append(append(b, ' '), of.String()...)
 }
+
+// BundlePhases is the number of phases that BundlePhase tells apart.
+const BundlePhases = 4
 
 // BundlePhase orders the ops of a bundle: groups before the flows that use them, flows deleted before their
 // groups.
 func (o Op) BundlePhase() int {
-	isFlow := o.Key().Kind == KindFlow
+	isFlow := o.Kind() == KindFlow
 	switch {
 	case !o.Delete() && !isFlow:
 		return 0

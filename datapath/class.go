@@ -53,8 +53,8 @@ func Part(ops []Op) (part, rest []Op) {
 	if len(ops) == 0 {
 		return nil, nil
 	}
-	class, n := ClassOf(ops[0].Key().Kind), 1
-	for n < len(ops) && ClassOf(ops[n].Key().Kind) == class {
+	class, n := ClassOf(ops[0].Kind()), 1
+	for n < len(ops) && ClassOf(ops[n].Kind()) == class {
 		n++
 	}
 	return ops[:n], ops[n:]

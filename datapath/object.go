@@ -48,6 +48,8 @@ func (k Key) Compare(o Key) int {
 // Object is a comparable value with one canonical text. The text is what the backend prints after
 // the object was written; it parses back to an equal object. Objects are immutable.
 type Object interface {
+	// Kind is the kind of its Key.
+	Kind() Kind
 	// Key identifies the object.
 	Key() Key
 	// String returns the whole canonical text. Two objects are equal if their texts are.

@@ -1,26 +1,28 @@
 package datapath
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // Forget makes everything of the kinds not known: it is read back before it is touched.
 func (s *Store) Forget(group func(Kind) bool) {
-	for _, k := range s.keys(group) {
-		e := s.entries[k]
+	for _, e := range s.of(group) {
 		e.state = notKnown
 		s.settle(e)
 	}
 }
 
-func (s *Store) keys(group func(Kind) bool) []Key {
-	var keys []Key
-	//determinism:ignore group only looks, and the list is sorted
-	for k := range s.entries {
-		if group(k.Kind) {
-			keys = append(keys, k)
+// of returns the entries of the kinds, sorted by key.
+func (s *Store) of(group func(Kind) bool) []*entry {
+	var list []*entry
+	for e := range s.entries.all() {
+		if group(e.key.Kind) {
+			list = append(list, e)
 		}
 	}
-	slices.SortFunc(keys, Key.Compare)
-	return keys
+	slices.SortFunc(list, compareEntries)
+	return list
 }
 
 // Load takes a dump of all objects of the kinds in group: what it names is known, and what it does
@@ -33,12 +35,11 @@ func (s *Store) Load(dump []Object, group func(Kind) bool) int {
 		seen[o.Key()] = o
 	}
 	changed := 0
-	for _, k := range s.keys(group) {
-		e := s.entries[k]
+	for _, e := range s.of(group) {
 		if e.flight {
 			continue
 		}
-		o := seen[k]
+		o := seen[e.key]
 		if e.state != isKnown || !sameText(e.known, o) {
 			changed++
 		}
@@ -47,11 +48,12 @@ func (s *Store) Load(dump []Object, group func(Kind) bool) int {
 	}
 	for _, o := range dump {
 		k := o.Key()
-		if s.entries[k] != nil {
+		if s.entries.get(k) != nil {
 			continue
 		}
-		e := &entry{key: k, known: o, orphan: true, unowned: true}
-		s.entries[k], s.orphans[k], s.unowned[k] = e, e, e
+		e := s.entries.getOrMake(k)
+		e.known, e.orphan, e.unowned = o, true, true
+		s.orphans[e], s.unowned[e] = struct{}{}, struct{}{}
 		changed++
 	}
 	return changed
@@ -60,7 +62,7 @@ func (s *Store) Load(dump []Object, group func(Kind) bool) int {
 // Withhold has an object that no unit wants, and whose deletion was refused, stay until Reclaim. A key that a unit
 // wants, or is giving up, is left alone.
 func (s *Store) Withhold(k Key) {
-	e := s.entries[k]
+	e := s.entries.get(k)
 	if e == nil || e.known == nil || len(e.cands) > 0 || len(e.leaving) > 0 {
 		return
 	}
@@ -70,18 +72,23 @@ func (s *Store) Withhold(k Key) {
 
 // Reclaim makes a withheld object an orphan again. It reports whether it is still there and nobody wants it.
 func (s *Store) Reclaim(k Key) bool {
-	e := s.entries[k]
+	e := s.entries.get(k)
 	if e == nil || !e.orphan || e.known == nil {
 		return false
 	}
-	s.orphans[k] = e
+	s.orphans[e] = struct{}{}
 	return true
+}
+
+func (s *Store) isOrphan(e *entry) bool {
+	_, is := s.orphans[e]
+	return is
 }
 
 // Orphans returns the objects that a dump showed and nobody wants, sorted by key.
 func (s *Store) Orphans() []Object {
 	var objs []Object
-	for _, e := range s.orphans {
+	for e := range s.orphans {
 		objs = append(objs, e.known)
 	}
 	SortObjects(objs)
@@ -93,7 +100,7 @@ func (s *Store) Orphans() []Object {
 func (s *Store) Unowned() []Object {
 	var objs []Object
 	//determinism:ignore the caller is told that the order is any
-	for _, e := range s.unowned {
+	for e := range s.unowned {
 		objs = append(objs, e.known)
 	}
 	return objs
@@ -103,8 +110,8 @@ func (s *Store) Unowned() []Object {
 // be deleted.
 func (s *Store) Leaving(group func(Kind) bool) bool {
 	//determinism:ignore any will do
-	for k, e := range s.unowned {
-		if group(k.Kind) && (e.pending || s.orphans[k] != nil) {
+	for e := range s.unowned {
+		if group(e.key.Kind) && (e.pending || s.isOrphan(e)) {
 			return true
 		}
 	}
@@ -114,8 +121,8 @@ func (s *Store) Leaving(group func(Kind) bool) bool {
 // Withheld reports whether an object of the kinds is on the node and of no unit because its deletion was refused.
 func (s *Store) Withheld(group func(Kind) bool) bool {
 	//determinism:ignore any will do
-	for k, e := range s.unowned {
-		if group(k.Kind) && !e.pending && s.orphans[k] == nil {
+	for e := range s.unowned {
+		if group(e.key.Kind) && !e.pending && !s.isOrphan(e) {
 			return true
 		}
 	}
@@ -128,14 +135,14 @@ func (s *Store) Answers() uint64 { return s.answers }
 // GiveOrphan makes an orphan something that a unit gave up: it goes with the unit's other changes, or waits with them. It reports
 // whether there is such an orphan and such a unit.
 func (s *Store) GiveOrphan(k Key, unit string) bool {
-	e, u := s.orphans[k], s.units[unit]
-	if e == nil || u == nil {
+	e, u := s.entries.get(k), s.units[unit]
+	if e == nil || u == nil || !s.isOrphan(e) {
 		return false
 	}
-	delete(s.orphans, k)
+	delete(s.orphans, e)
 	e.orphan = false
 	e.leaving = append(e.leaving, u)
-	u.left = append(u.left, k)
+	u.left = append(u.left, e)
 	s.settle(e)
 	return true
 }
@@ -143,13 +150,12 @@ func (s *Store) GiveOrphan(k Key, unit string) bool {
 // ReleaseOrphans lets the orphans that take accepts be deleted; it returns how many.
 func (s *Store) ReleaseOrphans(take func(Object) bool) int {
 	n := 0
-	for _, o := range s.Orphans() {
-		if take != nil && !take(o) {
+	for _, e := range slices.SortedFunc(maps.Keys(s.orphans), compareEntries) {
+		if take != nil && !take(e.known) {
 			continue
 		}
-		e := s.orphans[o.Key()]
 		e.orphan = false
-		delete(s.orphans, o.Key())
+		delete(s.orphans, e)
 		s.settle(e)
 		n++
 	}

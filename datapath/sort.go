@@ -17,3 +17,29 @@ func SortObjects(list []Object) {
 		list[i] = all[i].obj
 	}
 }
+
+// Arrange returns the indices of n things by their places, from 0 to less than places; things of one place stay in order. It
+// asks for the place of each thing once, in order, and returns nil if they are in order already.
+func Arrange(n, places int, place func(i int) int) []int {
+	of := make([]uint8, n)
+	starts := make([]int, places+1)
+	sorted := true
+	for i := range of {
+		p := place(i)
+		of[i] = uint8(p)
+		starts[p+1]++
+		sorted = sorted && (i == 0 || of[i-1] <= of[i])
+	}
+	if sorted {
+		return nil
+	}
+	for p := range places {
+		starts[p+1] += starts[p]
+	}
+	out := make([]int, n)
+	for i, p := range of {
+		out[starts[p]] = i
+		starts[p]++
+	}
+	return out
+}

@@ -16,16 +16,16 @@ import (
 // whose text differs from the winner's waits, and takes over when the winner goes. An entry that
 // nobody wants and that is known to be absent is forgotten.
 type Store struct {
-	entries map[Key]*entry
+	entries index
 	units   map[string]*unit
 	// first and last are the ends of the list of pending entries, in the order in which they became so.
 	first, last *entry
 	pending     int
 	// orphans are entries that a dump showed and no unit ever wanted: they are deleted only when
 	// ReleaseOrphans says that every source was heard.
-	orphans map[Key]*entry
+	orphans map[*entry]struct{}
 	// unowned are all entries that are on the node and of no unit, orphans among them.
-	unowned map[Key]*entry
+	unowned map[*entry]struct{}
 	// answers counts what was told of the node: results and dumps.
 	answers uint64
 	// realised collects the units that came to have nothing pending.
@@ -55,6 +55,7 @@ type entry struct {
 	orphan  bool // held back: no unit wants it, and not all sources were heard or its deletion was refused
 	pending bool
 	unowned bool // it is in the Store's unowned
+	named   bool // by the call of Set in progress
 	// prev and next are the neighbours in the list of pending entries.
 	prev, next *entry
 }
@@ -70,8 +71,8 @@ type unit struct {
 	name    string
 	alone   []string // its name, for the ops that are of no other unit; nobody changes it
 	rank    Precedence
-	keys    []Key // wanted, sorted
-	left    []Key // given up, and not yet settled without the unit
+	keys    []*entry // wanted
+	left    []*entry // given up, and not yet settled without the unit
 	pending int
 	gone    bool
 }
@@ -79,8 +80,8 @@ type unit struct {
 // NewStore returns an empty Store: nothing wanted, nothing known to be there.
 func NewStore() *Store {
 	return &Store{
-		entries: map[Key]*entry{}, units: map[string]*unit{},
-		orphans: map[Key]*entry{}, unowned: map[Key]*entry{}, realised: map[string]bool{},
+		entries: newIndex(), units: map[string]*unit{},
+		orphans: map[*entry]struct{}{}, unowned: map[*entry]struct{}{}, realised: map[string]bool{},
 	}
 }
 
@@ -99,26 +100,28 @@ func (s *Store) Set(name string, rank Precedence, objs []Object) bool {
 	reranked := u.rank != rank
 	u.rank = rank
 	u.gone = false
-	next := make([]Key, len(objs))
+	next := make([]*entry, len(objs))
 	for i, o := range objs {
-		next[i] = o.Key()
+		next[i] = s.entries.getOrMake(o.Key())
+		next[i].named = true
 	}
-	slices.SortFunc(next, Key.Compare)
-	changed := false
-	i := 0
-	for _, k := range u.keys {
-		for i < len(next) && next[i].Compare(k) < 0 {
-			i++
+	var dropped []*entry
+	for _, e := range u.keys {
+		if !e.named {
+			dropped = append(dropped, e)
 		}
-		if i < len(next) && next[i] == k {
-			continue
-		}
-		s.drop(s.entries[k], u)
-		changed = true
 	}
+	for _, e := range next {
+		e.named = false
+	}
+	slices.SortFunc(dropped, compareEntries)
+	for _, e := range dropped {
+		s.drop(e, u)
+	}
+	changed := len(dropped) > 0
 	u.keys = next
-	for _, o := range objs {
-		if s.want(u, o, reranked) {
+	for i, o := range objs {
+		if s.want(u, next[i], o, reranked) {
 			changed = true
 		}
 	}
@@ -133,16 +136,11 @@ func (s *Store) Set(name string, rank Precedence, objs []Object) bool {
 func (s *Store) Remove(name string) bool { return s.Set(name, Precedence{}, nil) }
 
 // want records one candidate.
-func (s *Store) want(u *unit, o Object, reranked bool) bool {
-	k := o.Key()
-	e := s.entries[k]
-	if e == nil {
-		e = &entry{key: k}
-		e.cands = e.one[:0]
-		s.entries[k] = e
+func (s *Store) want(u *unit, e *entry, o Object, reranked bool) bool {
+	if e.orphan {
+		e.orphan = false
+		delete(s.orphans, e)
 	}
-	e.orphan = false
-	delete(s.orphans, k)
 	changed := true
 	if i := e.find(u); i >= 0 {
 		changed = !sameText(e.cands[i].obj, o)
@@ -159,7 +157,7 @@ func (s *Store) want(u *unit, o Object, reranked bool) bool {
 	} else {
 		if l := slices.Index(e.leaving, u); l >= 0 {
 			e.leaving = slices.Delete(e.leaving, l, l+1)
-			u.settled(k)
+			u.settled(e)
 			if e.pending {
 				u.pending--
 			}
@@ -189,12 +187,12 @@ func (s *Store) drop(e *entry, u *unit) {
 		return
 	}
 	e.leaving = append(e.leaving, u)
-	u.left = append(u.left, e.key)
+	u.left = append(u.left, e)
 	s.settle(e)
 }
 
-func (u *unit) settled(k Key) {
-	if i := slices.Index(u.left, k); i >= 0 {
+func (u *unit) settled(e *entry) {
+	if i := slices.Index(u.left, e); i >= 0 {
 		u.left = slices.Delete(u.left, i, i+1)
 	}
 }
@@ -218,6 +216,12 @@ func (e *entry) sort() {
 		}
 		return strings.Compare(a.unit.name, b.unit.name)
 	})
+}
+
+func compareEntries(a, b *entry) int { return a.key.Compare(b.key) }
+
+func sortedEntries(list []*entry) []*entry {
+	return slices.SortedFunc(slices.Values(list), compareEntries)
 }
 
 func (e *entry) want() Object {
@@ -264,20 +268,20 @@ func (s *Store) settle(e *entry) {
 			if was {
 				u.pending--
 			}
-			u.settled(e.key)
+			u.settled(e)
 			s.check(u)
 		}
 		if w == nil && e.known == nil && e.state == isKnown {
-			delete(s.entries, e.key)
-			delete(s.orphans, e.key)
+			s.entries.remove(e)
+			delete(s.orphans, e)
 		}
 	}
 	if nobody := e.known != nil && len(e.cands) == 0 && len(e.leaving) == 0; nobody != e.unowned {
 		e.unowned = nobody
 		if nobody {
-			s.unowned[e.key] = e
+			s.unowned[e] = struct{}{}
 		} else {
-			delete(s.unowned, e.key)
+			delete(s.unowned, e)
 		}
 	}
 }
@@ -375,8 +379,7 @@ func (s *Store) Objects(name string) []Object {
 		return nil
 	}
 	var objs []Object
-	for _, k := range u.keys {
-		e := s.entries[k]
+	for _, e := range sortedEntries(u.keys) {
 		if i := e.find(u); i >= 0 {
 			objs = append(objs, e.cands[i].obj)
 		}
@@ -384,17 +387,17 @@ func (s *Store) Objects(name string) []Object {
 	return objs
 }
 
-// OnNode returns what is, as far as is known, on the node for a unit: what it wants there, the versions of before, and what
-// it gave up. Of what is not known it is what was known last.
+// OnNode returns what is, as far as is known, on the node for a unit, in any order: what it wants there, the versions of
+// before, and what it gave up. Of what is not known it is what was known last.
 func (s *Store) OnNode(name string) []Object {
 	u := s.units[name]
 	if u == nil {
 		return nil
 	}
 	var objs []Object
-	for _, keys := range [2][]Key{u.keys, u.left} {
-		for _, k := range keys {
-			if e := s.entries[k]; e != nil && e.known != nil {
+	for _, keys := range [2][]*entry{u.keys, u.left} {
+		for _, e := range keys {
+			if e.known != nil {
 				objs = append(objs, e.known)
 			}
 		}
@@ -409,18 +412,18 @@ func (s *Store) Waiting(name string) []Key {
 		return nil
 	}
 	var keys []Key
-	for _, k := range u.keys {
-		e := s.entries[k]
+	for _, e := range u.keys {
 		if i := e.find(u); i > 0 && !sameText(e.cands[i].obj, e.cands[0].obj) {
-			keys = append(keys, k)
+			keys = append(keys, e.key)
 		}
 	}
+	slices.SortFunc(keys, Key.Compare)
 	return keys
 }
 
 // Known returns the acknowledged object of a key, nil if it is absent or not known.
 func (s *Store) Known(k Key) Object {
-	if e := s.entries[k]; e != nil && e.state == isKnown {
+	if e := s.entries.get(k); e != nil && e.state == isKnown {
 		return e.known
 	}
 	return nil
@@ -428,7 +431,7 @@ func (s *Store) Known(k Key) Object {
 
 // Wanted returns the object that is wanted for a key, nil if none.
 func (s *Store) Wanted(k Key) Object {
-	if e := s.entries[k]; e != nil {
+	if e := s.entries.get(k); e != nil {
 		return e.want()
 	}
 	return nil
@@ -436,14 +439,14 @@ func (s *Store) Wanted(k Key) Object {
 
 // Len returns the number of keys that are wanted, known to be there, or not settled. With nothing
 // pending and no orphans, that is the number of objects wanted.
-func (s *Store) Len() int { return len(s.entries) }
+func (s *Store) Len() int { return s.entries.len() }
 
 // Count returns how many objects of each kind are wanted.
 func (s *Store) Count() map[Kind]int {
 	n := map[Kind]int{}
-	for k, e := range s.entries {
+	for e := range s.entries.all() {
 		if e.want() != nil {
-			n[k.Kind]++
+			n[e.key.Kind]++
 		}
 	}
 	return n
@@ -452,7 +455,7 @@ func (s *Store) Count() map[Kind]int {
 // Desired returns everything wanted, sorted by key.
 func (s *Store) Desired() []Object {
 	var objs []Object
-	for _, e := range s.entries {
+	for e := range s.entries.all() {
 		if w := e.want(); w != nil {
 			objs = append(objs, w)
 		}
@@ -506,9 +509,9 @@ func (s *Store) UnitPending(name string, kinds ...Kind) bool {
 	if u == nil || u.pending == 0 {
 		return false
 	}
-	for _, keys := range [2][]Key{u.keys, u.left} {
-		for _, k := range keys {
-			if e := s.entries[k]; slices.Contains(kinds, k.Kind) && e != nil && e.pending {
+	for _, keys := range [2][]*entry{u.keys, u.left} {
+		for _, e := range keys {
+			if e.pending && slices.Contains(kinds, e.key.Kind) {
 				return true
 			}
 		}

@@ -38,10 +38,10 @@ var (
 
 func shapeOf(o datapath.Object) string {
 	text := lists.ReplaceAllString(o.String(), ",buckets")
-	if o.Key().Kind == datapath.KindPort || o.Key().Kind == datapath.KindLink {
+	if o.Kind() == datapath.KindPort || o.Kind() == datapath.KindLink {
 		text = regexp.MustCompile(`(dev |external_ids:towtank-[a-z-]+=|^|alias )\S+`).ReplaceAllString(text, "$1_")
 	}
-	return string(o.Key().Kind) + " " + varying.ReplaceAllString(text, "N")
+	return string(o.Kind()) + " " + varying.ReplaceAllString(text, "N")
 }
 
 // Step implements scenarios.Observer.
@@ -53,7 +53,7 @@ func (c *collector) Step(s scenarios.Step) {
 		for _, o := range n.Desired() {
 			shape := shapeOf(o)
 			if _, known := c.shapes[shape]; !known {
-				c.shapes[shape] = string(o.Key().Kind) + "\t" + o.String()
+				c.shapes[shape] = string(o.Kind()) + "\t" + o.String()
 			}
 		}
 	}

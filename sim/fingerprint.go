@@ -21,7 +21,7 @@ func (n *Node) Fingerprint() []string {
 			_, rest, _ := strings.Cut(text, ", ")
 			text = rest
 		}
-		out = append(out, string(o.Key().Kind)+" "+r.Replace(text))
+		out = append(out, string(o.Kind())+" "+r.Replace(text))
 	}
 	slices.Sort(out)
 	return out

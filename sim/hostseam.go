@@ -14,7 +14,7 @@ type hostSeam struct{ p *proc }
 func (h hostSeam) Apply(_ datapath.Stage, ops []datapath.Op, done func([]datapath.OpResult)) {
 	results := make([]datapath.OpResult, 0, len(ops))
 	lane := "host"
-	if classOf(ops[0].Key().Kind) == EffectLink && len(ops[0].Units) > 0 {
+	if classOf(ops[0].Kind()) == EffectLink && len(ops[0].Units) > 0 {
 		lane = "link " + ops[0].Units[0]
 	}
 	h.part(lane, ops, results, done)
@@ -26,7 +26,7 @@ func (h hostSeam) part(lane string, ops []datapath.Op, results []datapath.OpResu
 		return
 	}
 	part, rest := datapath.Part(ops)
-	class := classOf(part[0].Key().Kind)
+	class := classOf(part[0].Kind())
 	n := h.p.node
 	var got []datapath.OpResult
 	next := func() {

@@ -96,7 +96,7 @@ func (w *World) DumpText(n *Node, what string) string {
 				if known := st.Known(o.Key()); known == nil || known.String() != o.String() {
 					state = "pending"
 				}
-				fmt.Fprintf(&b, "  %-7s %-8s %s\n", state, o.Key().Kind, o)
+				fmt.Fprintf(&b, "  %-7s %-8s %s\n", state, o.Kind(), o)
 			}
 			for _, k := range st.Waiting(u) {
 				fmt.Fprintf(&b, "  waiting %s\n", k)

@@ -19,7 +19,7 @@ func (s switchSeam) Features() datapath.Features {
 // Apply implements datapath.Switch.
 func (s switchSeam) Apply(stage datapath.Stage, ops []datapath.Op, done func([]datapath.OpResult)) {
 	n := s.p.node
-	class := classOf(ops[0].Key().Kind)
+	class := classOf(ops[0].Kind())
 	var results []datapath.OpResult
 	s.p.effect(effect{
 		class: class, units: unitsOf(ops), text: opsText(ops), lane: "switch",

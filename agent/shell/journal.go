@@ -132,12 +132,12 @@ func (j *Journal) apply(seam string, ops []datapath.Op, done func([]datapath.OpR
 	for rest := ops; len(rest) > 0; {
 		var part []datapath.Op
 		part, rest = datapath.Part(rest)
-		j.write(seam, datapath.ClassOf(part[0].Key().Kind), unitsOf(part))
+		j.write(seam, datapath.ClassOf(part[0].Kind()), unitsOf(part))
 	}
 	return func(r []datapath.OpResult) {
 		for i := range r {
 			if i < len(ops) {
-				j.ops[opKey{datapath.ClassOf(ops[i].Key().Kind), r[i].Outcome}]++
+				j.ops[opKey{datapath.ClassOf(ops[i].Kind()), r[i].Outcome}]++
 			}
 		}
 		done(r)

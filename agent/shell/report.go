@@ -134,7 +134,7 @@ func (i *Inspector) store(ctx context.Context, loop *agent.Loop) (out []Unit, er
 			u := Unit{Name: name, About: loop.About(name), Objects: []UnitObject{}}
 			for _, o := range st.Objects(name) {
 				known := st.Known(o.Key())
-				u.Objects = append(u.Objects, UnitObject{Kind: o.Key().Kind, Text: o.String(), Known: known != nil && datapath.Equal(known, o)})
+				u.Objects = append(u.Objects, UnitObject{Kind: o.Kind(), Text: o.String(), Known: known != nil && datapath.Equal(known, o)})
 			}
 			for _, k := range st.Waiting(name) {
 				u.Waiting = append(u.Waiting, k.String())

@@ -79,6 +79,9 @@ func ParseAddress(text string) (Address, error) {
 	return NewAddress(a)
 }
 
+// Kind returns datapath.KindAddress.
+func (Address) Kind() datapath.Kind { return datapath.KindAddress }
+
 // Key is the address with its length, and the link.
 func (a Address) Key() datapath.Key {
 	return datapath.Key{Kind: datapath.KindAddress, Name: a.Prefix.String() + " dev " + a.Link}

@@ -81,6 +81,9 @@ func ParseHealth(text string) (Health, error) {
 	return NewHealth(h)
 }
 
+// Kind returns datapath.KindHealth.
+func (Health) Kind() datapath.Kind { return datapath.KindHealth }
+
 // Key is the port.
 func (h Health) Key() datapath.Key {
 	return datapath.Key{Kind: datapath.KindHealth, Name: strconv.Itoa(int(h.Port))}

@@ -59,8 +59,8 @@ func TestTextsParseBack(t *testing.T) {
 		if err != nil || again != o { // comparable, and equal as a value
 			t.Errorf("%s parses back to %v, %v", o, again, err)
 		}
-		if o.Key().Kind != c.kind {
-			t.Errorf("%s: kind %s", o, o.Key().Kind)
+		if o.Kind() != c.kind {
+			t.Errorf("%s: kind %s", o, o.Kind())
 		}
 	}
 }

@@ -93,6 +93,9 @@ func ParseIPSet(text string) (IPSet, error) {
 	return NewIPSet(s)
 }
 
+// Kind returns datapath.KindIPSet.
+func (IPSet) Kind() datapath.Kind { return datapath.KindIPSet }
+
 // Key is the name.
 func (s IPSet) Key() datapath.Key { return datapath.Key{Kind: datapath.KindIPSet, Name: s.Name} }
 
@@ -145,6 +148,9 @@ func ParseIPSetEntry(text string) (IPSetEntry, error) {
 	}
 	return NewIPSetEntry(IPSetEntry{f[1], f[2]})
 }
+
+// Kind returns datapath.KindIPSetEntry.
+func (IPSetEntry) Kind() datapath.Kind { return datapath.KindIPSetEntry }
 
 // Key is the set and the element.
 func (e IPSetEntry) Key() datapath.Key {

@@ -258,6 +258,9 @@ func ParseIPTables(text string) (IPTables, error) {
 	return NewIPTables(o)
 }
 
+// Kind returns datapath.KindIPTables.
+func (IPTables) Kind() datapath.Kind { return datapath.KindIPTables }
+
 // Key is family, table and chain, and for a rule its priority and text: a changed rule is another
 // rule.
 func (t IPTables) Key() datapath.Key {

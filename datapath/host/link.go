@@ -138,6 +138,9 @@ func ParseLink(text string) (Link, error) {
 	return NewLink(l)
 }
 
+// Kind returns datapath.KindLink.
+func (Link) Kind() datapath.Kind { return datapath.KindLink }
+
 // Key is the link's name.
 func (l Link) Key() datapath.Key { return datapath.Key{Kind: datapath.KindLink, Name: l.Name} }
 

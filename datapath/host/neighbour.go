@@ -71,6 +71,9 @@ func ParseNeighbour(text string) (Neighbour, error) {
 	return NewNeighbour(n)
 }
 
+// Kind returns datapath.KindNeighbour.
+func (Neighbour) Kind() datapath.Kind { return datapath.KindNeighbour }
+
 // Key is the address and the link.
 func (n Neighbour) Key() datapath.Key {
 	name := n.IP.String() + " dev " + n.Link

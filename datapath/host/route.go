@@ -155,6 +155,9 @@ func ParseRoute(text string) (Route, error) {
 	return NewRoute(r)
 }
 
+// Kind returns datapath.KindRoute.
+func (Route) Kind() datapath.Kind { return datapath.KindRoute }
+
 // Key is table, destination and metric: what the kernel allows once.
 func (r Route) Key() datapath.Key {
 	return datapath.Key{

@@ -109,6 +109,9 @@ func ParseRule(text string) (Rule, error) {
 	return NewRule(r)
 }
 
+// Kind returns datapath.KindRule.
+func (Rule) Kind() datapath.Kind { return datapath.KindRule }
+
 // Key is the family and every selector: the kernel allows equal priorities.
 func (r Rule) Key() datapath.Key {
 	return datapath.Key{Kind: datapath.KindRule, Name: r.Family.String() + " " + r.selector()}

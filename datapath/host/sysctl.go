@@ -44,6 +44,9 @@ func ParseSysctl(text string) (Sysctl, error) {
 	return NewSysctl(Sysctl{strings.TrimSpace(name), value})
 }
 
+// Kind returns datapath.KindSysctl.
+func (Sysctl) Kind() datapath.Kind { return datapath.KindSysctl }
+
 // Key is the name.
 func (s Sysctl) Key() datapath.Key { return datapath.Key{Kind: datapath.KindSysctl, Name: s.Name} }
 

@@ -243,7 +243,7 @@ func (h *Host) apply(ops []datapath.Op) []error {
 			i = j - 1
 		case host.Route:
 			j := i
-			for j < len(ops) && object(ops[j]) != nil && object(ops[j]).Key().Kind == datapath.KindRoute {
+			for j < len(ops) && object(ops[j]) != nil && object(ops[j]).Kind() == datapath.KindRoute {
 				j++
 			}
 			h.applyRoutes(ops[i:j], errs[i:j], owners)
@@ -316,7 +316,7 @@ func (h *Host) one(op datapath.Op, owners routeOwners) error {
 		}
 		return h.putHealth(o)
 	}
-	return fmt.Errorf("kind %s is not a host object", object(op).Key().Kind)
+	return fmt.Errorf("kind %s is not a host object", object(op).Kind())
 }
 
 // Dump implements datapath.Host.

@@ -43,7 +43,7 @@ func TestCorpusDumpsBackEqual(t *testing.T) {
 	var want []string
 	var puts, dels []datapath.Op
 	for i, o := range objects {
-		want = append(want, string(o.Key().Kind)+" "+o.String())
+		want = append(want, string(o.Kind())+" "+o.String())
 		if l, ok := o.(host.Link); ok && l.Type == host.LinkVeth {
 			p, err := host.NewPeer(host.Peer{
 				Netns: pod, Name: "eth0", MTU: 1450, Addresses: []netip.Prefix{netip.MustParsePrefix("10.10.1.5/24"), netip.MustParsePrefix("fd00:10:1::5/64")},
@@ -286,7 +286,7 @@ func TestForeignSets(t *testing.T) {
 	n.run("ipset", "add", "TOWTANK-NET", "10.2.0.0/16")
 	set := parse(t, datapath.KindIPSet, "create TOWTANK-NET hash:net family inet maxelem 65536")
 	entry := parse(t, datapath.KindIPSetEntry, "add TOWTANK-NET 10.2.0.0/16")
-	mine := []string{string(set.Key().Kind) + " " + set.String(), string(entry.Key().Kind) + " " + entry.String()}
+	mine := []string{string(set.Kind()) + " " + set.String(), string(entry.Kind()) + " " + entry.String()}
 	for range 2 {
 		compare(t, "among foreign sets", mine, n.dump())
 	}

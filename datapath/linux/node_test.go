@@ -228,7 +228,7 @@ func (n *node) dump() []string {
 			n.t.Fatal(err)
 		}
 		for _, x := range o {
-			out = append(out, string(x.Key().Kind)+" "+x.String())
+			out = append(out, string(x.Kind())+" "+x.String())
 		}
 		done = true
 	})
@@ -281,7 +281,7 @@ func corpus(t *testing.T) []datapath.Object {
 
 // order is the rank, with the settings of links behind the links.
 func order(o datapath.Object) int {
-	if r := datapath.Rank(o.Key().Kind); r > datapath.Rank(datapath.KindSysctl) {
+	if r := datapath.Rank(o.Kind()); r > datapath.Rank(datapath.KindSysctl) {
 		return r
 	}
 	if strings.Contains(o.Key().Name, ".conf.") {

@@ -52,6 +52,9 @@ func (f *Flow) Match() Match { return f.match }
 // Actions returns the actions; none means drop. The caller must not change them.
 func (f *Flow) Actions() []Action { return f.actions }
 
+// Kind returns datapath.KindFlow.
+func (*Flow) Kind() datapath.Kind { return datapath.KindFlow }
+
 // Key identifies the flow as "table=T,priority=P,match".
 func (f *Flow) Key() datapath.Key { return datapath.Key{Kind: datapath.KindFlow, Name: f.key} }
 

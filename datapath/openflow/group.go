@@ -85,6 +85,9 @@ func (g *Group) HashFields() []Field { return g.spec.HashFields }
 // Buckets returns the buckets. The caller must not change them.
 func (g *Group) Buckets() []Bucket { return g.spec.Buckets }
 
+// Kind returns datapath.KindGroup.
+func (*Group) Kind() datapath.Kind { return datapath.KindGroup }
+
 // Key identifies the group as "group_id=N".
 func (g *Group) Key() datapath.Key {
 	return datapath.Key{Kind: datapath.KindGroup, Name: g.key}

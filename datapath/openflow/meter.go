@@ -34,6 +34,9 @@ func NewMeter(m Meter) (*Meter, error) {
 	return &m, nil
 }
 
+// Kind returns datapath.KindMeter.
+func (*Meter) Kind() datapath.Kind { return datapath.KindMeter }
+
 // Key identifies the meter as "meter=N".
 func (m *Meter) Key() datapath.Key {
 	return datapath.Key{Kind: datapath.KindMeter, Name: "meter=" + strconv.FormatUint(uint64(m.ID), 10)}

@@ -2,7 +2,6 @@ package ovs
 
 import (
 	"fmt"
-	"slices"
 
 	"towtank/datapath"
 	"towtank/datapath/openflow"
@@ -29,8 +28,15 @@ func parts(ops []datapath.Op) []part {
 			out = append(out, part{i, openflow.Put, op.New})
 		}
 	}
-	slices.SortStableFunc(out, func(a, b part) int { return ops[a.op].BundlePhase() - ops[b.op].BundlePhase() })
-	return out
+	at := datapath.Arrange(len(out), datapath.BundlePhases, func(i int) int { return ops[out[i].op].BundlePhase() })
+	if at == nil {
+		return out
+	}
+	sorted := make([]part, len(out))
+	for i, from := range at {
+		sorted[i] = out[from]
+	}
+	return sorted
 }
 
 func learns(o datapath.Object) bool {

@@ -103,7 +103,7 @@ func (l *live) dump() []string {
 			l.t.Error(err)
 		}
 		for _, o := range objs {
-			out = append(out, string(o.Key().Kind)+" "+o.String())
+			out = append(out, string(o.Kind())+" "+o.String())
 		}
 		ready = true
 	})

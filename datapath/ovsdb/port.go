@@ -116,6 +116,9 @@ func (p *Port) Tag() uint16 { return p.spec.Tag }
 // MTURequest returns the requested MTU in bytes, 0 for none.
 func (p *Port) MTURequest() uint16 { return p.spec.MTURequest }
 
+// Kind returns datapath.KindPort.
+func (*Port) Kind() datapath.Kind { return datapath.KindPort }
+
 // Key identifies the port by its name.
 func (p *Port) Key() datapath.Key { return datapath.Key{Kind: datapath.KindPort, Name: p.spec.Name} }
 

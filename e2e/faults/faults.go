@@ -190,7 +190,7 @@ type faultySwitch struct {
 
 // Apply implements datapath.Switch.
 func (s faultySwitch) Apply(stage datapath.Stage, ops []datapath.Op, done func([]datapath.OpResult)) {
-	s.i.effect(datapath.ClassOf(ops[0].Key().Kind), func(then func(func()), late bool) {
+	s.i.effect(datapath.ClassOf(ops[0].Kind()), func(then func(func()), late bool) {
 		if late {
 			s.i.hold(ops)
 		}
@@ -240,7 +240,7 @@ func (h faultyHost) rest(stage datapath.Stage, ops []datapath.Op, results []data
 		}
 		h.rest(stage, rest, results, done)
 	}
-	h.i.effect(datapath.ClassOf(part[0].Key().Kind), func(then func(func()), _ bool) {
+	h.i.effect(datapath.ClassOf(part[0].Kind()), func(then func(func()), _ bool) {
 		h.Host.Apply(stage, part, func(r []datapath.OpResult) { then(func() { next(r) }) })
 	}, func(err error, unknown bool) { next(datapath.AllResults(len(part), outcome(unknown), err)) })
 }

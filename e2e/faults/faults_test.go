@@ -48,7 +48,7 @@ func (n *node) done() []string {
 
 // Apply is that of both seams.
 func (n *node) Apply(_ datapath.Stage, ops []datapath.Op, done func([]datapath.OpResult)) {
-	n.note(string(datapath.ClassOf(ops[0].Key().Kind)))
+	n.note(string(datapath.ClassOf(ops[0].Kind())))
 	n.post(func() { done(datapath.AllResults(len(ops), datapath.Done, nil)) })
 }
 

@@ -52,7 +52,7 @@ type coded struct {
 var codedKinds = []datapath.Kind{datapath.KindMeter, datapath.KindGroup, datapath.KindFlow}
 
 func (c *coded) add(o datapath.Object) {
-	kind := o.Key().Kind
+	kind := o.Kind()
 	if id := string(kind) + " " + o.String(); !c.seen[id] {
 		c.seen[id] = true
 		c.objs[kind] = append(c.objs[kind], o)

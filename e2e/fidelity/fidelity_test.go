@@ -223,7 +223,7 @@ func compare(g generator, model, real *side, now *time.Time, met map[string]int)
 	for _, o := range g.pipeline() {
 		ops := []datapath.Op{{New: o}}
 		apply := sim.Switch.ApplyBundle
-		if o.Key().Kind == datapath.KindMeter {
+		if o.Kind() == datapath.KindMeter {
 			apply = sim.Switch.ApplyMeters
 		}
 		a, b := apply(model.sw, ops)[0], apply(real.sw, ops)[0]

@@ -174,4 +174,4 @@ func (d *switchDump) dangling(objs []datapath.Object) (out []string) {
 	return out
 }
 
-func text(o datapath.Object) string { return string(o.Key().Kind) + " " + o.String() }
+func text(o datapath.Object) string { return string(o.Kind()) + " " + o.String() }

@@ -231,7 +231,7 @@ func (s *Switch) tables() (t ovs.Tables) {
 // objects returns what is on the switch, less learned flows, and the model's ports, sorted by key.
 func (s *Switch) objects(ports []datapath.Object, keep func(*openflow.Flow) bool) []datapath.Object {
 	t := s.tables()
-	list := slices.DeleteFunc(ports, func(o datapath.Object) bool { return o.Key().Kind != datapath.KindPort })
+	list := slices.DeleteFunc(ports, func(o datapath.Object) bool { return o.Kind() != datapath.KindPort })
 	for _, f := range t.Flows {
 		if f.Table() != pipeline.TableAffinity && keep(f) {
 			list = append(list, f)

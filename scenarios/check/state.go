@@ -96,7 +96,7 @@ func compare(s *datapath.Store, have []item) (differences, unowned []string) {
 	return differences, unowned
 }
 
-func text(o datapath.Object) string { return string(o.Key().Kind) + " " + o.String() }
+func text(o datapath.Object) string { return string(o.Kind()) + " " + o.String() }
 
 // dangling returns the flows and groups that name a group, meter or port which does not exist.
 func dangling(n *sim.Node, have []item) []string {

@@ -73,7 +73,7 @@ var (
 // shape is an object's text without what differs between objects of one sort. Of ports and links only
 // the kind counts: names are in them.
 func shape(o datapath.Object) string {
-	k := o.Key().Kind
+	k := o.Kind()
 	if k == datapath.KindPort || k == datapath.KindLink {
 		return string(k)
 	}

@@ -98,7 +98,7 @@ func (n *Netns) apply(op datapath.Op) error {
 		}
 		return n.putHealth(o)
 	}
-	return fmt.Errorf("kind %s is not a host object", opObject(op).Key().Kind)
+	return fmt.Errorf("kind %s is not a host object", opObject(op).Kind())
 }
 
 func ourAlias(alias string) bool {

@@ -3,6 +3,8 @@ package ovs
 import (
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -32,13 +34,12 @@ func (s *Switch) ApplyBundle(ops []datapath.Op) []datapath.OpResult {
 		return datapath.AllResults(len(ops), datapath.Unknown, errNotConnected)
 	}
 	s.Tick()
-	order := make([]int, len(ops))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return ops[a].BundlePhase() - ops[b].BundlePhase() })
+	order := datapath.Arrange(len(ops), datapath.BundlePhases, func(i int) int { return ops[i].BundlePhase() })
 	s.bundling = true
-	for _, i := range order {
+	for i := range ops {
+		if order != nil {
+			i = order[i]
+		}
 		err := s.applyOp(ops[i])
 		if err == nil {
 			continue
@@ -65,21 +66,25 @@ func (s *Switch) ApplyBundle(ops []datapath.Op) []datapath.OpResult {
 
 func (s *Switch) applyOp(op datapath.Op) error {
 	switch {
-	case op.Key().Kind == datapath.KindGroup && op.Delete():
+	case op.Kind() == datapath.KindGroup && op.Delete():
 		if g, ok := op.Old.(*openflow.Group); ok {
 			s.deleteGroup(g.ID())
 			return nil
 		}
-	case op.Key().Kind == datapath.KindGroup:
+	case op.Kind() == datapath.KindGroup:
 		if g, ok := op.New.(*openflow.Group); ok {
 			return s.putGroup(g)
 		}
-	case op.Key().Kind == datapath.KindFlow && op.Delete():
-		if r := s.flows[op.Old.Key().Name]; r != nil {
+	case op.Kind() == datapath.KindFlow && op.Delete():
+		f, ok := op.Old.(*openflow.Flow)
+		if !ok {
+			break
+		}
+		if r := s.rule(f); r != nil {
 			s.removeRule(r)
 		}
 		return nil
-	case op.Key().Kind == datapath.KindFlow:
+	case op.Kind() == datapath.KindFlow:
 		f, ok := op.New.(*openflow.Flow)
 		if !ok {
 			break
@@ -87,9 +92,8 @@ func (s *Switch) applyOp(op datapath.Op) error {
 		if err := s.checkFlow(f); err != nil {
 			return err
 		}
-		if r := s.flows[f.Key().Name]; r != nil {
-			old, _ := op.Old.(*openflow.Flow)
-			if old != nil && (old.Learns() || f.Learns()) && r.flow.String() != f.String() {
+		if old, _ := op.Old.(*openflow.Flow); old != nil && (old.Learns() || f.Learns()) {
+			if r := s.rule(f); r != nil && r.flow.String() != f.String() {
 				s.removeRule(r)
 			}
 		}
@@ -136,7 +140,7 @@ func (s *Switch) deleteGroup(id uint32) {
 	if old == nil {
 		return
 	}
-	for _, r := range sortedRules(s.groupUsers[id]) {
+	for _, r := range sortedRules(slices.Clone(s.groupUsers[id])) {
 		s.removeRule(r)
 	}
 	delete(s.groups, id)
@@ -223,6 +227,35 @@ func (s *Switch) checkActions(actions []openflow.Action, bucket bool) error {
 	return nil
 }
 
+// rule returns the rule with the table, priority and match of a flow, nil if there is none.
+func (s *Switch) rule(f *openflow.Flow) *rule {
+	var maskBuf [16]maskWord
+	var valBuf [16]uint64
+	mask, values, bad := compile(f.Match(), maskBuf[:0], valBuf[:0])
+	if bad != openflow.FieldNone {
+		return nil
+	}
+	return s.tables[f.Table()].find(mask, values, f.Priority())
+}
+
+// rules returns all rules, in any order.
+func (s *Switch) rules() iter.Seq[*rule] {
+	return func(yield func(*rule) bool) {
+		for i := range s.tables {
+			for _, sub := range s.tables[i].subs {
+				//determinism:ignore the caller is told that the order is any
+				for _, r := range sub.rules {
+					for ; r != nil; r = r.next {
+						if !yield(r) {
+							return
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
 // putFlow adds a flow, or replaces the body of the one with its key.
 func (s *Switch) putFlow(f *openflow.Flow, learned bool) error {
 	var maskBuf [16]maskWord
@@ -234,7 +267,7 @@ func (s *Switch) putFlow(f *openflow.Flow, learned bool) error {
 	now := s.now()
 	r := &rule{flow: f, learned: learned, created: now, used: now}
 	r.values = append(r.few[:0], values...)
-	old := s.flows[f.Key().Name]
+	old := s.tables[f.Table()].find(mask, values, f.Priority())
 	s.count(r, 1)
 	if old != nil {
 		s.unlink(old)
@@ -268,14 +301,12 @@ func (s *Switch) removeRule(r *rule) {
 func (s *Switch) link(r *rule, mask []maskWord) {
 	r.gone = false
 	s.tables[r.flow.Table()].insert(r, mask)
-	s.flows[r.flow.Key().Name] = r
 	s.index(r, true)
 }
 
 func (s *Switch) unlink(r *rule) {
 	r.gone = true
 	s.tables[r.flow.Table()].remove(r)
-	delete(s.flows, r.flow.Key().Name)
 	s.index(r, false)
 }
 
@@ -290,7 +321,7 @@ func (s *Switch) relink(r *rule) {
 func (s *Switch) index(r *rule, add bool) {
 	var ids [4]uint32
 	for _, id := range r.flow.Groups(ids[:0]) {
-		setUser(s.groupUsers, id, r, add)
+		s.useGroup(id, r, add)
 	}
 	for _, a := range r.flow.Actions() {
 		if m, ok := a.(openflow.MeterAction); ok {
@@ -299,6 +330,20 @@ func (s *Switch) index(r *rule, add bool) {
 	}
 	if r.learned {
 		setUser(s.learned, learnKey{r.flow.Table(), r.flow.Cookie()}, r, add)
+	}
+}
+
+// useGroup notes that a rule uses a group, or no longer does.
+func (s *Switch) useGroup(id uint32, r *rule, add bool) {
+	users := s.groupUsers[id]
+	i := slices.Index(users, r)
+	switch {
+	case add && i < 0:
+		s.groupUsers[id] = append(users, r)
+	case !add && i >= 0 && len(users) == 1:
+		delete(s.groupUsers, id)
+	case !add && i >= 0:
+		s.groupUsers[id] = slices.Delete(users, i, i+1)
 	}
 }
 
@@ -337,7 +382,7 @@ func (s *Switch) uncount(r *rule) {
 	for _, a := range r.flow.Actions() {
 		if l, ok := a.(openflow.Learn); ok && l.DeleteLearned {
 			if k := (learnKey{l.Table, l.Cookie}); s.learning[k] == 0 {
-				for _, lr := range sortedRules(s.learned[k]) {
+				for _, lr := range sortedRules(slices.Collect(maps.Keys(s.learned[k]))) {
 					s.removeRule(lr)
 				}
 			}
@@ -345,12 +390,8 @@ func (s *Switch) uncount(r *rule) {
 	}
 }
 
-// sortedRules returns the rules by key, so that the order of what follows never varies.
-func sortedRules(set map[*rule]struct{}) []*rule {
-	list := make([]*rule, 0, len(set))
-	for r := range set {
-		list = append(list, r)
-	}
+// sortedRules sorts the rules by key, so that the order of what follows never varies.
+func sortedRules(list []*rule) []*rule {
 	slices.SortFunc(list, func(a, b *rule) int { return strings.Compare(a.flow.Key().Name, b.flow.Key().Name) })
 	return list
 }

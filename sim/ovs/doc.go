@@ -20,6 +20,6 @@
 // packets to ports that are not there. Choices that OpenFlow leaves open (two flows of one priority
 // that match) are always made in the same way.
 //
-// Inspect: SetTracer, DumpText, ConntrackText, FlowPackets, BucketPackets, Counters. Benchmark:
+// Inspect: SetTracer, DumpText, ConntrackText, BucketPackets, Counters. Benchmark:
 // go test -bench . ./sim/ovs
 package ovs

@@ -24,8 +24,7 @@ func (s *Switch) DumpAll() []datapath.Object {
 func (s *Switch) dump(flow func(*rule) bool, port func(*PortState) bool) []datapath.Object {
 	s.Tick()
 	var list []datapath.Object
-	//determinism:ignore flow only looks, and the list is sorted
-	for _, r := range s.flows {
+	for r := range s.rules() {
 		if flow(r) {
 			list = append(list, r.flow)
 		}
@@ -59,15 +58,6 @@ func (s *Switch) Learned() []*openflow.Flow {
 	return list
 }
 
-// FlowPackets returns how many packets met the flow with the key name; ok is false if it is not there.
-func (s *Switch) FlowPackets(keyName string) (n uint64, ok bool) {
-	r := s.flows[keyName]
-	if r == nil {
-		return 0, false
-	}
-	return r.packets, true
-}
-
 // BucketPackets returns how many packets each bucket of a group got, nil if there is no such group.
 func (s *Switch) BucketPackets(groupID uint32) []uint64 {
 	if g := s.groups[groupID]; g != nil {
@@ -79,8 +69,8 @@ func (s *Switch) BucketPackets(groupID uint32) []uint64 {
 // Flows returns all flows, learned ones too, in the order of SortFlows.
 func (s *Switch) Flows() []*openflow.Flow {
 	s.Tick()
-	list := make([]*openflow.Flow, 0, len(s.flows))
-	for _, r := range s.flows {
+	var list []*openflow.Flow
+	for r := range s.rules() {
 		list = append(list, r.flow)
 	}
 	SortFlows(list)

@@ -12,8 +12,7 @@ import (
 func (s *Switch) Foreign() []string {
 	s.Tick()
 	var out []string
-	//determinism:ignore Cookie and String only look, and the list is sorted
-	for _, r := range s.flows {
+	for r := range s.rules() {
 		if !r.learned && !openflow.OurCookie(r.flow.Cookie()) {
 			out = append(out, "flow "+r.flow.String())
 		}

@@ -49,7 +49,7 @@ func (r *run) learn(a openflow.Learn, rl *rule, t uint8) {
 func (r *run) passed() {
 	s := r.s
 	for _, l := range r.learned {
-		instead := s.flows[l.flow.Key().Name]
+		instead := s.rule(l.flow)
 		if instead != nil && instead.learned && instead.flow.String() == l.flow.String() {
 			if s.peek != nil {
 				s.peek.renewed = append(s.peek.renewed, renewedRule{instead, instead.created})
@@ -60,7 +60,7 @@ func (r *run) passed() {
 		if err := s.putFlow(l.flow, true); err != nil {
 			r.drop(s.tableName(l.table), cookieOf(l.by), "learn: %v", err)
 		} else if s.peek != nil {
-			s.peek.learned = append(s.peek.learned, learnedRule{s.flows[l.flow.Key().Name], instead})
+			s.peek.learned = append(s.peek.learned, learnedRule{s.rule(l.flow), instead})
 		}
 	}
 	r.learned = nil

@@ -86,11 +86,10 @@ type Counters struct {
 type Switch struct {
 	cfg    Config
 	tables [openflow.MaxTable + 1]table
-	flows  map[string]*rule // by key name
 	groups map[uint32]*group
 	meters map[uint32]*meter
 	// users are the rules that use a group or a meter: they go with it.
-	groupUsers map[uint32]map[*rule]struct{}
+	groupUsers map[uint32][]*rule // few each
 	meterUsers map[uint32]map[*rule]struct{}
 	learning   map[learnKey]int                // learn actions with delete_learned
 	learned    map[learnKey]map[*rule]struct{} // flows that learn actions made
@@ -129,9 +128,8 @@ func (s *Switch) forget() {
 	for i := range s.tables {
 		s.tables[i] = table{}
 	}
-	s.flows = map[string]*rule{}
 	s.groups, s.meters = map[uint32]*group{}, map[uint32]*meter{}
-	s.groupUsers, s.meterUsers = map[uint32]map[*rule]struct{}{}, map[uint32]map[*rule]struct{}{}
+	s.groupUsers, s.meterUsers = map[uint32][]*rule{}, map[uint32]map[*rule]struct{}{}
 	s.learning, s.learned = map[learnKey]int{}, map[learnKey]map[*rule]struct{}{}
 	s.ct = newConntrack()
 	s.macs = map[macKey]macEntry{}

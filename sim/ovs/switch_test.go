@@ -108,7 +108,7 @@ func (b *bench) apply(text string) []datapath.OpResult {
 	b.t.Helper()
 	var meters, rest []datapath.Op
 	for _, op := range ops(b.t, text) {
-		if op.Key().Kind == datapath.KindMeter {
+		if op.Kind() == datapath.KindMeter {
 			meters = append(meters, op)
 		} else {
 			rest = append(rest, op)

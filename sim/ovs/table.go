@@ -82,6 +82,29 @@ func mix(h, v uint64) uint64 {
 	return h ^ h>>32
 }
 
+func hashOf(values []uint64) uint64 {
+	h := hashInit
+	for _, v := range values {
+		h = mix(h, v)
+	}
+	return h
+}
+
+// find returns the rule with exactly this mask, these values and this priority, nil if there is none.
+func (t *table) find(mask []maskWord, values []uint64, priority uint16) *rule {
+	var buf [keyWords * 9]byte
+	s := t.byMask[string(maskID(buf[:0], mask))]
+	if s == nil {
+		return nil
+	}
+	for r := s.rules[hashOf(values)]; r != nil; r = r.next {
+		if r.flow.Priority() == priority && slices.Equal(r.values, values) {
+			return r
+		}
+	}
+	return nil
+}
+
 // insert adds a rule whose mask and values were compiled. The mask is copied if it is new.
 func (t *table) insert(r *rule, mask []maskWord) {
 	var buf [keyWords * 9]byte
@@ -96,10 +119,7 @@ func (t *table) insert(r *rule, mask []maskWord) {
 		t.subs = append(t.subs, s)
 	}
 	r.sub = s
-	r.hash = hashInit
-	for _, v := range r.values {
-		r.hash = mix(r.hash, v)
-	}
+	r.hash = hashOf(r.values)
 	at := s.rules[r.hash]
 	if at == nil || at.flow.Priority() < r.flow.Priority() {
 		r.next = at

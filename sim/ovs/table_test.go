@@ -66,8 +66,8 @@ func TestLookupEqualsLinearScan(t *testing.T) {
 		rebuild := func() {
 			rules = rules[:0]
 			for _, o := range b.s.DumpAll() {
-				if o.Key().Kind == datapath.KindFlow {
-					rules = append(rules, b.s.flows[o.Key().Name])
+				if o.Kind() == datapath.KindFlow {
+					rules = append(rules, b.s.rule(o.(*openflow.Flow)))
 				}
 			}
 		}
@@ -121,7 +121,7 @@ func serviceTable(tb testing.TB, n int) (*Switch, []*rule, *run) {
 	}
 	var rules []*rule
 	for _, o := range list {
-		rules = append(rules, s.flows[o.New.Key().Name])
+		rules = append(rules, s.rule(o.New.(*openflow.Flow)))
 	}
 	return s, rules, s.newRun(1, pkt(packet.ProtoTCP, "10.0.0.1:1", fmt.Sprintf("10.96.%d.%d:80", n/2>>8, n/2&0xfe)))
 }

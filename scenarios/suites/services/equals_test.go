@@ -56,7 +56,7 @@ func state(s *spec.Scenario) []string {
 	s.Inspect(1, func(w *sim.World) {
 		for _, n := range w.Nodes() {
 			for _, o := range n.Dump() {
-				out = append(out, fmt.Sprintf("%s %s %s", n.Name(), o.Key().Kind, o))
+				out = append(out, fmt.Sprintf("%s %s %s", n.Name(), o.Kind(), o))
 			}
 		}
 	})
