@@ -37,7 +37,7 @@ func TestModelIsAsLinux(t *testing.T) {
 	if count < 5 {
 		return
 	}
-	for _, what := range []string{"refused", "forwarded", "answered", "dropped", "translated"} {
+	for _, what := range []string{"refused", "forwarded", "answered", "dropped", "translated", "told a MAC"} {
 		if met[what] == 0 {
 			t.Errorf("%d hosts, and no packet or command was %s", count, what)
 		}
@@ -106,6 +106,8 @@ func note2(met map[string]int, in int, p *packet.Packet, out []left) {
 		q, _, err := packet.Unmarshal(l.frame)
 		switch {
 		case err != nil:
+		case q.EthType == packet.EthARP:
+			met["told a MAC"]++
 		case q.Dst == p.Src && l.link == in && !p.IsICMPError():
 			met["answered"]++
 		case q.Src != p.Src || q.Dst != p.Dst || q.DstPort != p.DstPort:
@@ -196,6 +198,11 @@ func (g hostGenerator) commands() (list []string) {
 	add("sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1")
 	for range g.IntN(3) {
 		add("sysctl -w net.ipv4.conf.%s.rp_filter=%d", g.of("all", linkName(g.link())), g.IntN(3))
+	}
+	for range g.IntN(4) {
+		l := linkName(g.link())
+		list = append(list, g.of("sysctl -w net.ipv4.conf."+l+".proxy_arp=1", fmt.Sprintf("sysctl -w net.ipv4.conf.%s.arp_ignore=%d", l, 1+g.IntN(2)),
+			"sysctl -w net.ipv4.conf."+l+".accept_local=1", "ip neigh add proxy "+g.of(onLink(g.link(), false, 9), behind(g.link(), false))+" dev "+l))
 	}
 	list = append(list, g.routes()...)
 	list = append(list, g.sets()...)
@@ -345,6 +352,21 @@ func (g hostGenerator) target(table, chain string, v6 bool) string {
 	return g.of("ACCEPT", "DROP", "REJECT", "REJECT --reject-with tcp-reset", "RETURN")
 }
 
+// arp returns an ARP request or reply, of whomever, and the link that it arrives at.
+func (g hostGenerator) arp() (int, *packet.Packet) {
+	i := g.link()
+	p := &packet.Packet{EthType: packet.EthARP, EthSrc: peerMAC(i), EthDst: routerMAC(i), ARPOp: uint16(1 + g.IntN(10)/8), ARPSHA: peerMAC(i)}
+	if p.ARPOp == 2 {
+		p.ARPTHA = routerMAC(i)
+	}
+	sender := g.of(onLink(i, false, 2), onLink(i, false, 7), g.address(false), onLink(g.link(), false, 7), "0.0.0.0", "127.0.0.1")
+	p.ARPSPA, p.ARPTPA = netip.MustParseAddr(sender), netip.MustParseAddr(g.of(onLink(i, false, 1), g.address(false), onLink(g.link(), false, 7)))
+	if g.chance(10) {
+		p.ARPTPA = p.ARPSPA
+	}
+	return i, p
+}
+
 // packet returns a random packet and the link that it arrives at. Often it answers one that came out.
 func (g hostGenerator) packet(seen []left) (int, *packet.Packet) {
 	if len(seen) > 0 && g.chance(40) {
@@ -358,6 +380,9 @@ func (g hostGenerator) packet(seen []left) (int, *packet.Packet) {
 	}
 	if g.last.p != nil && g.chance(15) {
 		return g.last.link, g.last.p // once more
+	}
+	if g.chance(8) {
+		return g.arp()
 	}
 	i := g.link()
 	v6 := g.chance(35)

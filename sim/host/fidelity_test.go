@@ -1,6 +1,8 @@
 package host
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"towtank/sim/packet"
@@ -86,5 +88,45 @@ func TestErrorAboutTranslatedAnswer(t *testing.T) {
 	want(t, "the client", w.probe(client, packet.ProtoUDP, "172.18.5.5", 9000), "drop")
 	if len(got) != 2 || got[0] != "from 172.18.0.11" || got[1] != "error from 172.18.0.11 about 172.18.0.11" {
 		t.Errorf("the server got %q", got)
+	}
+}
+
+// Whoever asks for a MAC has to be one from which a packet would be taken, but for who looks whether an address is free.
+func TestWhoIsAnsweredARP(t *testing.T) {
+	for _, c := range []struct {
+		name, setup, sender string
+		answered, learnt    bool
+	}{
+		{"neighbour", "", "172.18.0.77", true, true},
+		{"no way back", "sysctl -w net.ipv4.conf.r1.rp_filter=2", "8.8.8.8", false, false},
+		{"no way back, and nobody minds", "", "8.8.8.8", true, true},
+		{"another way back", "sysctl -w net.ipv4.conf.r1.rp_filter=1", "10.1.0.77", false, false},
+		{"another way back, loose", "sysctl -w net.ipv4.conf.r1.rp_filter=2", "10.1.0.77", true, true},
+		{"our own address", "", "10.1.0.1", false, false},
+		{"our own address, accepted", "sysctl -w net.ipv4.conf.r1.accept_local=1", "10.1.0.1", true, true},
+		{"loopback", "", "127.0.0.1", false, false},
+		{"is it free", "", "0.0.0.0", true, false},
+		{"is it free, under arp_ignore", "sysctl -w net.ipv4.conf.r1.arp_ignore=2", "0.0.0.0", true, false},
+		{"of another subnet, under arp_ignore", "sysctl -w net.ipv4.conf.r1.arp_ignore=2", "10.1.0.77", false, false},
+	} {
+		w := newWorld(t)
+		node := w.netns("node")
+		answered := false
+		for i, a := range []string{"10.1.0.1/24", "172.18.0.11/16"} {
+			link := fmt.Sprint("r", i)
+			node.AddLink(link, packet.MAC{2, 0, 0, 0, 1, byte(i)}, 1500, func(p *packet.Packet) {
+				answered = answered || p.EthType == packet.EthARP && p.ARPOp == 2 && p.ARPTPA == addr(c.sender)
+			})
+			w.exec(node, "ip addr add "+a+" dev "+link)
+		}
+		if c.setup != "" {
+			w.exec(node, c.setup)
+		}
+		asks := packet.MAC{2, 0, 0, 0, 9, 9}
+		node.Receive("r1", &packet.Packet{EthType: packet.EthARP, EthSrc: asks, EthDst: packet.Broadcast, ARPOp: 1, ARPSHA: asks, ARPSPA: addr(c.sender), ARPTPA: addr("172.18.0.11")})
+		neighbours := w.exec(node, "ip neigh")
+		if learnt := strings.Contains(neighbours, c.sender+" "); answered != c.answered || learnt != c.learnt {
+			t.Errorf("%s: answered %t, learnt %t, want %t, %t\n%s", c.name, answered, learnt, c.answered, c.learnt, neighbours)
+		}
 	}
 }

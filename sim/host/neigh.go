@@ -281,15 +281,21 @@ func linkLocal(m packet.MAC) netip.Addr {
 // receiveARP answers and learns as arp_process does.
 func (n *Netns) receiveARP(l *Link, p *packet.Packet) {
 	garp := p.ARPSPA == p.ARPTPA
-	if p.ARPOp == 1 && !garp && n.answersARP(l, p) {
-		n.learn(neighKey{l, p.ARPSPA}, p.ARPSHA, nudStale, true, true)
+	answers, ours := false, false
+	if p.ARPOp == 1 {
+		answers, ours = n.answersARP(l, p)
+	}
+	if answers {
+		if !p.ARPSPA.IsUnspecified() {
+			n.learn(neighKey{l, p.ARPSPA}, p.ARPSHA, nudStale, true, true)
+		}
 		n.emit(l, &packet.Packet{
 			EthSrc: l.mac, EthDst: p.ARPSHA, EthType: packet.EthARP, ARPOp: 2, ARPSHA: l.mac, ARPTHA: p.ARPSHA,
 			ARPSPA: p.ARPTPA, ARPTPA: p.ARPSPA, Trace: p.Trace,
 		})
 		return
 	}
-	if !p.ARPSPA.IsValid() || p.ARPSPA.IsUnspecified() {
+	if ours || !p.ARPSPA.IsValid() || p.ARPSPA.IsUnspecified() {
 		return
 	}
 	if _, known := n.neigh.entries[neighKey{l, p.ARPSPA}]; !known && n.isLocal(p.ARPSPA) {
@@ -303,26 +309,41 @@ func (n *Netns) receiveARP(l *Link, p *packet.Packet) {
 	n.learn(neighKey{l, p.ARPSPA}, p.ARPSHA, state, garp, accept)
 }
 
-// answersARP reports whether a request is for us, under arp_ignore, or for somebody we are a proxy of.
-func (n *Netns) answersARP(l *Link, p *packet.Packet) bool {
-	if !p.ARPTPA.IsValid() || !p.ARPTPA.Is4() {
-		return false
+// answersARP reports whether a request is answered: it asks for an address of ours, under arp_ignore, or for one that
+// we are a proxy of. ours says that it asks for ours, answered or not: nothing more is learnt of it. The sender has to be
+// one from which a packet would be taken (martian, badSource), unless it looks whether an address is free (RFC 5227).
+func (n *Netns) answersARP(l *Link, p *packet.Packet) (answers, ours bool) {
+	if !p.ARPTPA.IsValid() || !p.ARPTPA.Is4() || !p.ARPSPA.IsValid() {
+		return false, false
 	}
-	if !n.isLocal(p.ARPTPA) {
-		_, proxy := n.neigh.proxies[neighKey{l, p.ARPTPA}]
-		if l.conf[0]["forwarding"] == 0 || !proxy && n.confMax(l, 0, "proxy_arp") == 0 {
-			return false
-		}
-		r, err := n.lookup(flow{dst: p.ARPTPA, src: p.ARPSPA, iif: l.name})
-		return err == nil && r.link != nil && r.link != l && r.Type == host.RouteUnicast
+	if p.ARPSPA.IsUnspecified() {
+		return n.isLocal(p.ARPTPA) && n.heedsARP(l, p), true
 	}
+	as := n.newPkt(&packet.Packet{Src: p.ARPSPA, Dst: p.ARPTPA})
+	as.in = l
+	r, err := n.lookup(flow{dst: p.ARPTPA, src: p.ARPSPA, iif: l.name})
+	if err != nil || n.martian(as) != "" || n.badSource(as, r) != "" {
+		return false, false
+	}
+	switch {
+	case r.Type == typeLocal:
+		return n.heedsARP(l, p), true
+	case l.conf[0]["forwarding"] == 0 || r.Type != host.RouteUnicast || r.link == l:
+		return false, false
+	}
+	_, proxy := n.neigh.proxies[neighKey{l, p.ARPTPA}]
+	return proxy || n.confMax(l, 0, "proxy_arp") > 0, false
+}
+
+// heedsARP reports whether arp_ignore lets a request for an address of ours be answered.
+func (n *Netns) heedsARP(l *Link, p *packet.Packet) bool {
 	switch n.confMax(l, 0, "arp_ignore") {
 	case 0:
 		return true
 	case 1:
 		return slices.ContainsFunc(n.local[p.ARPTPA], func(a *address) bool { return a.link == l })
 	case 2:
-		return slices.ContainsFunc(n.local[p.ARPTPA], func(a *address) bool { return a.link == l && a.Prefix.Contains(p.ARPSPA) })
+		return slices.ContainsFunc(n.local[p.ARPTPA], func(a *address) bool { return a.link == l && (p.ARPSPA.IsUnspecified() || a.Prefix.Contains(p.ARPSPA)) })
 	default: // 8: never; 3 (scopes) is as strict for what exists here
 		return false
 	}
