@@ -115,6 +115,7 @@ func New(cfg *config.Config, seams Seams) (*Loop, error) {
 		Members: seams.Members, Switch: seams.Switch, Host: seams.Host, Log: seams.Log, Dirty: l.markDirty, Wake: l.wake,
 		Decision: seams.Decision,
 		IsClean:  func(u string) bool { return !l.dirty[u] },
+		AllClean: func(kind string) bool { return len(l.queues[kind]) == 0 },
 		Retry:    func(u string) { l.release(u); l.wake() },
 		Restored: func() bool { return l.dumped },
 	}

@@ -306,11 +306,6 @@ func (f *flusher) waits() bool {
 	return f.dumping || f.switchRetry.timer != nil || f.switchRetry.paused
 }
 
-// mayAdvance reports whether advance has anything to do now.
-func (f *flusher) mayAdvance() bool {
-	return f.due || f.withheld || !f.started && ((!f.synced && !f.waits()) || f.quiet())
-}
-
 // quiet reports whether nothing of a Service is to be written that can be, and nothing is left that can go and that
 // nobody wants. What others want does not matter: that may be refused for good.
 func (f *flusher) quiet() bool { return len(f.waiting) == 0 && !f.env.Store.Leaving(leadsServices) }

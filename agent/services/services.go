@@ -4,7 +4,6 @@ package services
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -463,15 +462,9 @@ func (s *Services) Realised(unit string) {
 
 // Advance is called at the end of every turn of the loop.
 func (s *Services) Advance() {
-	if !s.stale.mayAdvance() || !s.env.Restored() || !s.Ready("svcport") {
-		return
+	if s.env.Restored() && s.Ready("svcport") && s.env.AllClean("svcport") {
+		s.stale.advance()
 	}
-	for _, key := range slices.Sorted(maps.Keys(s.units)) {
-		if slices.ContainsFunc(s.units[key], func(u string) bool { return !s.env.IsClean(u) }) {
-			return
-		}
-	}
-	s.stale.advance()
 }
 
 // Given hears that a unit was given what it had before this process and does not want any more.

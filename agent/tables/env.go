@@ -34,6 +34,8 @@ type Env struct {
 	Wake func()
 	// IsClean reports whether a unit is not waiting to be rendered.
 	IsClean func(unit string) bool
+	// AllClean reports whether no unit of a kind waits to be rendered.
+	AllClean func(kind string) bool
 	// Retry has a refused unit tried again now.
 	Retry func(unit string)
 	// Restored reports whether what was on the node at the start has been read.
