@@ -32,7 +32,8 @@ type flusher struct {
 	withheld      bool // something old was left, whose deletion was refused
 	due           bool // something of that went: what it made has to be looked at
 
-	switchRetry, kernelRetry retry
+	switchRetry retry
+	kernel      *tables.KernelConntrack
 }
 
 // retry is when a flush or a look at what is there that failed is followed by another look.
@@ -59,7 +60,8 @@ const (
 )
 
 // retry looks at what is there later, after a flush or a look that failed: what became of a flush is not known.
-func (f *flusher) retry(r *retry, err error, look func()) {
+func (f *flusher) retry(err error) {
+	r := &f.switchRetry
 	switch {
 	case err == nil:
 		r.delay = 0
@@ -68,7 +70,7 @@ func (f *flusher) retry(r *retry, err error, look func()) {
 		f.env.Log.Error(err, "Conntrack was not flushed or not read", "retry", r.delay)
 		r.timer = f.env.Clock.AfterFunc(r.delay, edge.Work, func() {
 			r.timer = nil
-			look()
+			f.resync()
 		})
 	}
 }
@@ -94,7 +96,9 @@ type allowed struct {
 }
 
 func newFlusher(env *tables.Env) *flusher {
-	return &flusher{env: env, rendered: map[string]*allowed{}, applied: map[string]*allowed{}, waiting: map[string]bool{}, late: map[string]bool{}}
+	f := &flusher{env: env, rendered: map[string]*allowed{}, applied: map[string]*allowed{}, waiting: map[string]bool{}, late: map[string]bool{}}
+	f.kernel = tables.NewKernelConntrack(env, f.staleInKernel)
+	return f
 }
 
 // next notes what a rendering allows; sp is nil if the unit is to go.
@@ -214,50 +218,41 @@ func (f *flusher) flushKernel(old, cur *allowed) {
 }
 
 func (f *flusher) flushHost(tuples []datapath.Tuple) {
-	if len(tuples) == 0 {
-		return
+	if len(tuples) > 0 {
+		f.env.Decide("services/flush-kernel")
+		f.kernel.Flush(tuples)
 	}
-	f.env.Decide("services/flush-kernel")
-	f.env.Host.FlushConntrack(tuples, func(err error) {
-		f.retry(&f.kernelRetry, err, f.resyncHost)
-	})
 }
 
-// resyncHost looks at all entries of the kernel. Stale are those that translate what is no NodePort any
-// more, and those that do not translate what is one.
-func (f *flusher) resyncHost() {
-	f.env.Host.DumpConntrack(func(entries []datapath.ConntrackEntry, err error) {
-		if err != nil {
-			f.retry(&f.kernelRetry, err, f.resyncHost)
-			return
-		}
-		type key struct {
-			proto    uint8
-			frontend netip.AddrPort
-		}
-		served := map[key]bool{}
-		for _, set := range []map[string]*allowed{f.applied, f.rendered} {
-			for _, a := range set {
-				if a == nil {
-					continue
-				}
-				for _, fr := range a.nodePorts {
-					served[key{a.proto, fr}] = true
-				}
+// staleInKernel returns the entries of the kernel that translate what is no NodePort any more, and those that do not
+// translate what is one.
+func (f *flusher) staleInKernel(entries []datapath.ConntrackEntry) []datapath.Tuple {
+	type key struct {
+		proto    uint8
+		frontend netip.AddrPort
+	}
+	served := map[key]bool{}
+	for _, set := range []map[string]*allowed{f.applied, f.rendered} {
+		for _, a := range set {
+			if a == nil {
+				continue
+			}
+			for _, fr := range a.nodePorts {
+				served[key{a.proto, fr}] = true
 			}
 		}
-		var tuples []datapath.Tuple
-		for _, e := range entries {
-			translated := isStandIn(e.ReplySrc.Addr())
-			if e.Proto != openflow.ProtoTCP && served[key{e.Proto, e.OrigDst}] != translated && (translated || e.ReplySrc == e.OrigDst) {
-				tuples = append(tuples, datapath.Tuple{Proto: e.Proto, Frontend: e.OrigDst, Backend: e.ReplySrc})
-			}
+	}
+	var tuples []datapath.Tuple
+	for _, e := range entries {
+		translated := isStandIn(e.ReplySrc.Addr())
+		if e.Proto != openflow.ProtoTCP && served[key{e.Proto, e.OrigDst}] != translated && (translated || e.ReplySrc == e.OrigDst) {
+			tuples = append(tuples, datapath.Tuple{Proto: e.Proto, Frontend: e.OrigDst, Backend: e.ReplySrc})
 		}
-		if len(tuples) == 0 {
-			f.retry(&f.kernelRetry, nil, nil)
-		}
-		f.flushHost(tuples)
-	})
+	}
+	if len(tuples) > 0 {
+		f.env.Decide("services/flush-kernel")
+	}
+	return tuples
 }
 
 func (f *flusher) flush(tuples []datapath.Tuple) {
@@ -266,7 +261,7 @@ func (f *flusher) flush(tuples []datapath.Tuple) {
 	}
 	f.env.Decide("services/flush")
 	f.env.Switch.FlushConntrack(tuples, func(err error) {
-		f.retry(&f.switchRetry, err, f.resync)
+		f.retry(err)
 	})
 }
 
@@ -287,12 +282,12 @@ func (f *flusher) resync() {
 		f.dumping = false
 		if err != nil {
 			f.synced = false
-			f.retry(&f.switchRetry, err, f.resync)
+			f.retry(err)
 			return
 		}
 		tuples := f.stale(entries)
 		if len(tuples) == 0 {
-			f.retry(&f.switchRetry, nil, nil)
+			f.retry(nil)
 		}
 		f.flush(tuples)
 		if f.again {
@@ -329,19 +324,19 @@ func (f *flusher) advance() {
 	if f.due {
 		f.due = false
 		f.resync()
-		f.resyncHost()
+		f.kernel.Look()
 	}
 	if f.started {
 		return
 	}
 	if !f.synced && !f.waits() {
 		f.resync()
-		f.resyncHost()
+		f.kernel.Look()
 	}
 	if f.quiet() {
 		f.started, f.withheld = true, f.env.Store.Withheld(leadsServices)
 		f.resync()
-		f.resyncHost()
+		f.kernel.Look()
 	}
 }
 

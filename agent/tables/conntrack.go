@@ -49,7 +49,11 @@ func (k *KernelConntrack) Look() {
 			k.answered(err) // the retry looks at what came meanwhile, too
 			return
 		}
-		k.Flush(k.stale(entries))
+		if tuples := k.stale(entries); len(tuples) > 0 {
+			k.Flush(tuples)
+		} else {
+			k.answered(nil)
+		}
 		if k.again {
 			k.Look()
 		}
