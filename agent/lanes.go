@@ -140,7 +140,7 @@ func (l *Loop) dispatchDatapath() {
 // top-down; what is equal stays in the order in which it became pending.
 func order(ops []datapath.Op) []datapath.Op {
 	const deletes = 100 // above all ranks
-	at := datapath.Arrange(len(ops), deletes+1, func(i int) int {
+	at := datapath.Arrange(len(ops), func(i int) int {
 		r := datapath.Rank(ops[i].Kind())
 		if ops[i].Delete() {
 			return deletes - r

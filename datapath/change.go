@@ -108,9 +108,6 @@ func (o Op) AppendText(b []byte) []byte {
 	return append(append(b, ' '), of.String()...)
 }
 
-// BundlePhases is the number of phases that BundlePhase tells apart.
-const BundlePhases = 4
-
 // BundlePhase orders the ops of a bundle: groups before the flows that use them, flows deleted before their
 // groups.
 func (o Op) BundlePhase() int {

@@ -149,6 +149,9 @@ func (s *Store) GiveOrphan(k Key, unit string) bool {
 
 // ReleaseOrphans lets the orphans that take accepts be deleted; it returns how many.
 func (s *Store) ReleaseOrphans(take func(Object) bool) int {
+	if len(s.orphans) == 0 {
+		return 0
+	}
 	n := 0
 	for _, e := range slices.SortedFunc(maps.Keys(s.orphans), compareEntries) {
 		if take != nil && !take(e.known) {

@@ -18,22 +18,26 @@ func SortObjects(list []Object) {
 	}
 }
 
-// Arrange returns the indices of n things by their places, from 0 to less than places; things of one place stay in order. It
+// Arrange returns the indices of n things by their places, from 0 to less than 128; things of one place stay in order. It
 // asks for the place of each thing once, in order, and returns nil if they are in order already.
-func Arrange(n, places int, place func(i int) int) []int {
-	of := make([]uint8, n)
-	starts := make([]int, places+1)
+func Arrange(n int, place func(i int) int) []int {
+	var few [64]uint8
+	of := few[:0]
+	if n > len(few) {
+		of = make([]uint8, 0, n)
+	}
+	var starts [128 + 1]int
 	sorted := true
-	for i := range of {
+	for i := range n {
 		p := place(i)
-		of[i] = uint8(p)
+		sorted = sorted && (i == 0 || int(of[i-1]) <= p)
+		of = append(of, uint8(p))
 		starts[p+1]++
-		sorted = sorted && (i == 0 || of[i-1] <= of[i])
 	}
 	if sorted {
 		return nil
 	}
-	for p := range places {
+	for p := range len(starts) - 1 {
 		starts[p+1] += starts[p]
 	}
 	out := make([]int, n)

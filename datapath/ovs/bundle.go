@@ -28,7 +28,7 @@ func parts(ops []datapath.Op) []part {
 			out = append(out, part{i, openflow.Put, op.New})
 		}
 	}
-	at := datapath.Arrange(len(out), datapath.BundlePhases, func(i int) int { return ops[out[i].op].BundlePhase() })
+	at := datapath.Arrange(len(out), func(i int) int { return ops[out[i].op].BundlePhase() })
 	if at == nil {
 		return out
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 
@@ -34,7 +33,7 @@ func (s *Switch) ApplyBundle(ops []datapath.Op) []datapath.OpResult {
 		return datapath.AllResults(len(ops), datapath.Unknown, errNotConnected)
 	}
 	s.Tick()
-	order := datapath.Arrange(len(ops), datapath.BundlePhases, func(i int) int { return ops[i].BundlePhase() })
+	order := datapath.Arrange(len(ops), func(i int) int { return ops[i].BundlePhase() })
 	s.bundling = true
 	for i := range ops {
 		if order != nil {
@@ -382,12 +381,21 @@ func (s *Switch) uncount(r *rule) {
 	for _, a := range r.flow.Actions() {
 		if l, ok := a.(openflow.Learn); ok && l.DeleteLearned {
 			if k := (learnKey{l.Table, l.Cookie}); s.learning[k] == 0 {
-				for _, lr := range sortedRules(slices.Collect(maps.Keys(s.learned[k]))) {
+				for _, lr := range sortedRules(members(s.learned[k])) {
 					s.removeRule(lr)
 				}
 			}
 		}
 	}
+}
+
+func members(set map[*rule]struct{}) []*rule {
+	list := make([]*rule, 0, len(set))
+	//determinism:ignore the caller sorts
+	for r := range set {
+		list = append(list, r)
+	}
+	return list
 }
 
 // sortedRules sorts the rules by key, so that the order of what follows never varies.

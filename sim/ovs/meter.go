@@ -3,8 +3,6 @@ package ovs
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	"towtank/datapath"
 	"towtank/datapath/openflow"
@@ -72,7 +70,7 @@ func (s *Switch) ApplyMeters(ops []datapath.Op) []datapath.OpResult {
 			res[i] = datapath.OpResult{Outcome: datapath.Refused, Err: fmt.Errorf("%s: not a meter but %T", op.Key(), o)}
 		case op.Delete():
 			delete(s.meters, m.ID)
-			for _, r := range sortedRules(slices.Collect(maps.Keys(s.meterUsers[m.ID]))) {
+			for _, r := range sortedRules(members(s.meterUsers[m.ID])) {
 				s.removeRule(r)
 			}
 		default:
