@@ -106,7 +106,7 @@ func note2(met map[string]int, in int, p *packet.Packet, out []left) {
 		q, _, err := packet.Unmarshal(l.frame)
 		switch {
 		case err != nil:
-		case q.EthType == packet.EthARP:
+		case q.EthType == packet.EthARP, q.Proto == packet.ProtoICMPv6 && q.ICMPType == packet.ICMPv6NeighAdvert:
 			met["told a MAC"]++
 		case q.Dst == p.Src && l.link == in && !p.IsICMPError():
 			met["answered"]++
@@ -126,10 +126,14 @@ func texts(list []left) (out []string) {
 			out = append(out, fmt.Sprintf("%s: %v: %x", linkName(l.link), err, l.frame))
 			continue
 		}
+		if p.Proto == packet.ProtoICMPv6 && p.ICMPType == packet.ICMPv6NeighAdvert {
+			out = append(out, fmt.Sprintf("%s: advertisement %s -> %s of %s tll=%s ttl=%d %s > %s", linkName(l.link), p.Src, p.Dst, p.NDTarget, p.NDTLL, p.TTL, p.EthSrc, p.EthDst))
+			continue
+		}
 		if p.Dst.IsMulticast() || p.Proto == packet.ProtoICMP && p.ICMPType == 3 && p.ICMPCode == 0 {
 			continue // Linux says only now and then that there is no route (net.ipv4.route.error_cost, of the whole machine)
 		}
-		if p.Proto == packet.ProtoICMPv6 && p.ICMPType >= 130 && p.ICMPType <= 143 && p.ICMPType != packet.ICMPv6EchoReply {
+		if p.Proto == packet.ProtoICMPv6 && p.ICMPType >= 130 && p.ICMPType <= 143 {
 			continue // neighbours, routers and groups: the kernel's own affair
 		}
 		inner := ""
@@ -147,6 +151,7 @@ type hostGenerator struct {
 	generator
 	ports *uint16 // the last source port
 	last  *sent   // the last packet with ports
+	open6 *bool   // nothing filters IPv6, which neighbour discovery would meet in Linux, and does not in the model
 }
 
 // sent is a packet and the link that it went to.
@@ -157,7 +162,7 @@ type sent struct {
 
 func newHostGenerator(seed int) hostGenerator {
 	ports := uint16(2000)
-	return hostGenerator{generator{Rand: rand.New(rand.NewPCG(uint64(seed), 2))}, &ports, &sent{}}
+	return hostGenerator{generator{Rand: rand.New(rand.NewPCG(uint64(seed), 2))}, &ports, &sent{}, new(bool)}
 }
 
 // Addresses: .1 is the router's, .2 and .9 are neighbours, and 10.9.i.0/24 is behind the neighbour of link i.
@@ -202,11 +207,16 @@ func (g hostGenerator) commands() (list []string) {
 	for range g.IntN(4) {
 		l := linkName(g.link())
 		list = append(list, g.of("sysctl -w net.ipv4.conf."+l+".proxy_arp=1", fmt.Sprintf("sysctl -w net.ipv4.conf.%s.arp_ignore=%d", l, 1+g.IntN(2)),
-			"sysctl -w net.ipv4.conf."+l+".accept_local=1", "ip neigh add proxy "+g.of(onLink(g.link(), false, 9), behind(g.link(), false))+" dev "+l))
+			"sysctl -w net.ipv4.conf."+l+".accept_local=1", "sysctl -w net.ipv6.conf."+l+".proxy_ndp=1", "ip -6 neigh add proxy "+g.of(onLink(g.link(), true, 9), behind(g.link(), true))+" dev "+l,
+			"ip neigh add proxy "+g.of(onLink(g.link(), false, 9), behind(g.link(), false))+" dev "+l))
 	}
 	list = append(list, g.routes()...)
 	list = append(list, g.sets()...)
+	*g.open6 = g.chance(30)
 	for _, tool := range []string{"iptables", "ip6tables"} {
+		if tool == "ip6tables" && *g.open6 {
+			continue
+		}
 		list = append(list, g.tables(tool == "ip6tables", tool)...)
 	}
 	return list
@@ -367,6 +377,29 @@ func (g hostGenerator) arp() (int, *packet.Packet) {
 	return i, p
 }
 
+// solicitation returns a neighbour solicitation, of whomever, and the link that it arrives at.
+func (g hostGenerator) solicitation() (int, *packet.Packet) {
+	i := g.link()
+	p := &packet.Packet{EthSrc: peerMAC(i), EthDst: routerMAC(i), TTL: 255, ICMPType: packet.ICMPv6NeighSolicit}
+	p.NDTarget = netip.MustParseAddr(g.of(onLink(i, true, 1), onLink(i, true, 1), g.address(true), onLink(g.link(), true, 7)))
+	src := g.of(onLink(i, true, 2), onLink(i, true, 7), onLink(g.link(), true, 7), behind(i, true), "::", "::1")
+	dst := p.NDTarget
+	if src == "::" || g.chance(50) {
+		a := p.NDTarget.As16()
+		dst = netip.AddrFrom16([16]byte{0: 0xff, 1: 2, 11: 1, 12: 0xff, 13: a[13], 14: a[14], 15: a[15]})
+		p.EthDst = packet.MAC{0x33, 0x33, 0xff, a[13], a[14], a[15]}
+	}
+	p.SetIPs(netip.MustParseAddr(src), dst)
+	p.Proto = packet.ProtoICMPv6
+	if g.chance(70) {
+		p.NDSLL = peerMAC(i)
+	}
+	if g.chance(5) {
+		p.TTL = 64
+	}
+	return i, p
+}
+
 // packet returns a random packet and the link that it arrives at. Often it answers one that came out.
 func (g hostGenerator) packet(seen []left) (int, *packet.Packet) {
 	if len(seen) > 0 && g.chance(40) {
@@ -381,8 +414,11 @@ func (g hostGenerator) packet(seen []left) (int, *packet.Packet) {
 	if g.last.p != nil && g.chance(15) {
 		return g.last.link, g.last.p // once more
 	}
-	if g.chance(8) {
+	switch {
+	case g.chance(8):
 		return g.arp()
+	case *g.open6 && g.chance(10):
+		return g.solicitation()
 	}
 	i := g.link()
 	v6 := g.chance(35)

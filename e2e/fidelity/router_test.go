@@ -107,7 +107,7 @@ func newKernelRouter(t *testing.T) *kernelRouter {
 		"ip netns exec "+k.far()+" sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1",
 		"ip netns exec "+k.name+" sysctl -qw net.ipv6.conf.default.router_solicitations=0 net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.default.send_redirects=0 net.ipv4.icmp_ratelimit=0 net.ipv6.icmp.ratelimit=0 net.netfilter.nf_conntrack_tcp_be_liberal=1")
 	for i := range routerLinks {
-		setup = append(setup, fmt.Sprintf("ip -n %s link set p%d up arp off", k.far(), i+1), fmt.Sprintf("ip netns exec %s sysctl -qw net.ipv6.conf.%s.addr_gen_mode=1 net.ipv4.neigh.%s.proxy_delay=0", k.name, linkName(i), linkName(i)),
+		setup = append(setup, fmt.Sprintf("ip -n %s link set p%d up arp off", k.far(), i+1), fmt.Sprintf("ip netns exec %s sysctl -qw net.ipv6.conf.%s.addr_gen_mode=1 net.ipv4.neigh.%s.proxy_delay=0 net.ipv6.neigh.%s.proxy_delay=0", k.name, linkName(i), linkName(i), linkName(i)),
 			fmt.Sprintf("ip -n %s link set %s up", k.name, linkName(i)))
 	}
 	setup = append(setup, "ip -n "+k.name+" link set lo up")

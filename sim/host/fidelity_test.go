@@ -130,3 +130,44 @@ func TestWhoIsAnsweredARP(t *testing.T) {
 		}
 	}
 }
+
+// Who asks all says where he is, or gets no answer; who asked one MAC is not told it again, and takes what comes for a confirmation.
+func TestWhoIsAnsweredND(t *testing.T) {
+	asks := packet.MAC{2, 0, 0, 0, 9, 9}
+	group := "ff02::1:ff00:11"
+	for _, c := range []struct {
+		name, sender, dst string
+		sll               packet.MAC
+		ttl               uint8
+		want              string // of the answer: to whom, with which MAC
+		learnt            bool
+	}{
+		{"all are asked", "fd18::77", group, asks, 255, "fd18::77 02:00:00:00:01:01", true},
+		{"all are asked, by nobody knows whom", "fd18::77", group, packet.MAC{}, 255, "", false},
+		{"one is asked", "fd18::77", "fd18::11", asks, 255, "fd18::77 00:00:00:00:00:00", true},
+		{"through a router", "fd18::77", group, asks, 254, "", false},
+		{"is it free", "::", group, packet.MAC{}, 255, "ff02::1 02:00:00:00:01:01", false},
+		{"is it free, with a MAC", "::", group, asks, 255, "", false},
+		{"is it free, to one", "::", "fd18::11", packet.MAC{}, 255, "", false},
+		{"loopback", "::1", group, asks, 255, "", false},
+	} {
+		w := newWorld(t)
+		node := w.netns("node")
+		got := ""
+		node.AddLink("r1", packet.MAC{2, 0, 0, 0, 1, 1}, 1500, func(p *packet.Packet) {
+			if p.ICMPType == packet.ICMPv6NeighAdvert {
+				got += p.Dst.String() + " " + p.NDTLL.String()
+			}
+		})
+		w.exec(node, "ip -6 addr add fd18::11/64 dev r1 nodad")
+		p := &packet.Packet{EthSrc: asks, EthDst: packet.MAC{2, 0, 0, 0, 1, 1}, EthType: packet.EthIPv6, Proto: packet.ProtoICMPv6, TTL: c.ttl, Src: addr(c.sender), Dst: addr(c.dst), ICMPType: packet.ICMPv6NeighSolicit, NDTarget: addr("fd18::11"), NDSLL: c.sll}
+		if p.Dst.IsMulticast() {
+			p.EthDst = packet.MAC{0x33, 0x33, 0xff, 0, 0, 0x11}
+		}
+		node.Receive("r1", p)
+		neighbours := w.exec(node, "ip -6 neigh")
+		if learnt := strings.Contains(neighbours, c.sender+" "); got != c.want || learnt != c.learnt {
+			t.Errorf("%s: answered %q, learnt %t, want %q, %t\n%s", c.name, got, learnt, c.want, c.learnt, neighbours)
+		}
+	}
+}

@@ -349,30 +349,28 @@ func (n *Netns) heedsARP(l *Link, p *packet.Packet) bool {
 	}
 }
 
-// receiveND answers neighbour solicitations and learns from advertisements.
+// receiveND answers neighbour solicitations and learns from advertisements (net/ipv6/ndisc.c).
 func (n *Netns) receiveND(l *Link, p *packet.Packet) {
-	if p.ICMPType == packet.ICMPv6NeighSolicit {
-		_, proxy := n.neigh.proxies[neighKey{l, p.NDTarget}]
-		proxy = proxy && n.confMax(l, 1, "proxy_ndp") > 0 && l.conf[1]["forwarding"] > 0
-		mine := p.NDTarget == linkLocal(l.mac) || slices.ContainsFunc(n.local[p.NDTarget], func(a *address) bool { return a.link == l })
-		if !mine && !proxy {
-			return
-		}
-		dst, mac := p.Src, p.NDSLL
-		if !p.Src.IsValid() || p.Src.IsUnspecified() {
-			dst, mac = allNodes, allNodesMAC
-		} else if p.NDSLL != (packet.MAC{}) {
-			n.learn(neighKey{l, p.Src}, p.NDSLL, nudStale, true, true)
-		} else {
-			mac = p.EthSrc
-		}
-		n.emit(l, &packet.Packet{
-			EthSrc: l.mac, EthDst: mac, EthType: packet.EthIPv6, Src: p.NDTarget, Dst: dst, Proto: packet.ProtoICMPv6, TTL: 255,
-			ICMPType: packet.ICMPv6NeighAdvert, NDTarget: p.NDTarget, NDTLL: l.mac, Trace: p.Trace,
-		})
+	as := n.newPkt(p)
+	as.in = l
+	if why := n.martian(as); why != "" {
+		n.drop("neigh", why)
 		return
 	}
+	if p.TTL != 255 {
+		n.drop("neigh", fmt.Sprintf("hop limit %d: it came through a router", p.TTL))
+		return
+	}
+	if p.ICMPType == packet.ICMPv6NeighSolicit {
+		n.answerND(l, p)
+		return
+	}
+	k := neighKey{l, p.NDTarget}
 	if p.NDTLL == (packet.MAC{}) {
+		// The answer to a question that was sent to one MAC: that one is right.
+		if e := n.neigh.entries[k]; e != nil && e.state != nudIncomplete && !p.Dst.IsMulticast() {
+			n.learn(k, e.mac, nudReachable, false, false)
+		}
 		return
 	}
 	// Of an address of our own the kernel learns nothing, but OVS, whose tunnel neighbours are kept here as
@@ -385,6 +383,40 @@ func (n *Netns) receiveND(l *Link, p *packet.Packet) {
 		state = nudStale
 	}
 	n.learn(neighKey{l, p.NDTarget}, p.NDTLL, state, true, false)
+}
+
+// answerND answers a neighbour solicitation for an address of the link, or for one that it is a proxy of. Whoever asked one
+// MAC knows it, and is not told again; who asks all and does not say where he is gets no answer.
+func (n *Netns) answerND(l *Link, p *packet.Packet) {
+	_, proxy := n.neigh.proxies[neighKey{l, p.NDTarget}]
+	proxy = proxy && n.confMax(l, 1, "proxy_ndp") > 0 && l.conf[1]["forwarding"] > 0
+	mine := p.NDTarget == linkLocal(l.mac) || slices.ContainsFunc(n.local[p.NDTarget], func(a *address) bool { return a.link == l })
+	free := p.Src.IsUnspecified() // is the address free?
+	group, _ := solicitedNode(p.NDTarget)
+	if !mine && !proxy || free && (p.NDSLL != (packet.MAC{}) || p.Dst != group) {
+		return
+	}
+	answer := &packet.Packet{
+		EthSrc: l.mac, EthDst: allNodesMAC, EthType: packet.EthIPv6, Src: p.NDTarget, Dst: allNodes, Proto: packet.ProtoICMPv6, TTL: 255,
+		ICMPType: packet.ICMPv6NeighAdvert, NDTarget: p.NDTarget, NDTLL: l.mac, Trace: p.Trace,
+	}
+	if free {
+		n.emit(l, answer)
+		return
+	}
+	k := neighKey{l, p.Src}
+	if p.NDSLL != (packet.MAC{}) {
+		n.learn(k, p.NDSLL, nudStale, true, true)
+	} else if p.Dst.IsMulticast() && n.neigh.entries[k] == nil {
+		return
+	}
+	answer.Dst = p.Src
+	if !p.Dst.IsMulticast() {
+		answer.NDTLL = packet.MAC{}
+	}
+	c := n.newPkt(answer)
+	c.local, c.out = true, l
+	n.resolve(c, p.Src)
 }
 
 // learn updates a neighbour, or with create makes one. Without override a MAC that was learnt less than
