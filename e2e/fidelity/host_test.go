@@ -34,7 +34,7 @@ func TestModelIsAsLinux(t *testing.T) {
 		}
 	}
 	t.Logf("%d hosts: %v", count, met)
-	if count < 5 {
+	if count < 8 {
 		return
 	}
 	for _, what := range []string{"refused", "forwarded", "answered", "dropped", "translated", "told a MAC"} {
@@ -369,8 +369,8 @@ func (g hostGenerator) arp() (int, *packet.Packet) {
 	if p.ARPOp == 2 {
 		p.ARPTHA = routerMAC(i)
 	}
-	sender := g.of(onLink(i, false, 2), onLink(i, false, 7), g.address(false), onLink(g.link(), false, 7), "0.0.0.0", "127.0.0.1")
-	p.ARPSPA, p.ARPTPA = netip.MustParseAddr(sender), netip.MustParseAddr(g.of(onLink(i, false, 1), g.address(false), onLink(g.link(), false, 7)))
+	sender := g.of(onLink(i, false, 2), onLink(i, false, 7), g.address(false), onLink(g.link(), false, 7), "0.0.0.0", "127.0.0.1", "0.0.0.5", "224.0.0.1", "255.255.255.255", "240.0.0.1")
+	p.ARPSPA, p.ARPTPA = netip.MustParseAddr(sender), netip.MustParseAddr(g.of(onLink(i, false, 1), onLink(i, false, 1), g.address(false), onLink(g.link(), false, 7), g.of("127.0.0.1", "224.0.0.1", "0.0.0.0")))
 	if g.chance(10) {
 		p.ARPTPA = p.ARPSPA
 	}
@@ -415,7 +415,7 @@ func (g hostGenerator) packet(seen []left) (int, *packet.Packet) {
 		return g.last.link, g.last.p // once more
 	}
 	switch {
-	case g.chance(8):
+	case g.chance(12):
 		return g.arp()
 	case *g.open6 && g.chance(10):
 		return g.solicitation()

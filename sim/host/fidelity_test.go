@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -96,18 +97,23 @@ func TestWhoIsAnsweredARP(t *testing.T) {
 	for _, c := range []struct {
 		name, setup, sender string
 		answered, learnt    bool
+		target              string // "": an address of the link
 	}{
-		{"neighbour", "", "172.18.0.77", true, true},
-		{"no way back", "sysctl -w net.ipv4.conf.r1.rp_filter=2", "8.8.8.8", false, false},
-		{"no way back, and nobody minds", "", "8.8.8.8", true, true},
-		{"another way back", "sysctl -w net.ipv4.conf.r1.rp_filter=1", "10.1.0.77", false, false},
-		{"another way back, loose", "sysctl -w net.ipv4.conf.r1.rp_filter=2", "10.1.0.77", true, true},
-		{"our own address", "", "10.1.0.1", false, false},
-		{"our own address, accepted", "sysctl -w net.ipv4.conf.r1.accept_local=1", "10.1.0.1", true, true},
-		{"loopback", "", "127.0.0.1", false, false},
-		{"is it free", "", "0.0.0.0", true, false},
-		{"is it free, under arp_ignore", "sysctl -w net.ipv4.conf.r1.arp_ignore=2", "0.0.0.0", true, false},
-		{"of another subnet, under arp_ignore", "sysctl -w net.ipv4.conf.r1.arp_ignore=2", "10.1.0.77", false, false},
+		{"neighbour", "", "172.18.0.77", true, true, ""},
+		{"no way back", "sysctl -w net.ipv4.conf.r1.rp_filter=2", "8.8.8.8", false, false, ""},
+		{"no way back, and nobody minds", "", "8.8.8.8", true, true, ""},
+		{"another way back", "sysctl -w net.ipv4.conf.r1.rp_filter=1", "10.1.0.77", false, false, ""},
+		{"another way back, loose", "sysctl -w net.ipv4.conf.r1.rp_filter=2", "10.1.0.77", true, true, ""},
+		{"our own address", "", "10.1.0.1", false, false, ""},
+		{"our own address, accepted", "sysctl -w net.ipv4.conf.r1.accept_local=1", "10.1.0.1", true, true, ""},
+		{"loopback", "", "127.0.0.1", false, false, ""},
+		{"is it free", "", "0.0.0.0", true, false, ""},
+		{"is it free, under arp_ignore", "sysctl -w net.ipv4.conf.r1.arp_ignore=2", "0.0.0.0", true, false, ""},
+		{"of another subnet, under arp_ignore", "sysctl -w net.ipv4.conf.r1.arp_ignore=2", "10.1.0.77", false, false, ""},
+		{"is loopback free", "", "0.0.0.0", false, false, "127.0.0.1"},
+		{"a group, of a proxy", "sysctl -w net.ipv4.conf.r1.proxy_arp=1", "172.18.0.77", false, false, "224.0.0.5"},
+		{"nobody, of a proxy", "sysctl -w net.ipv4.conf.r1.proxy_arp=1", "172.18.0.77", false, false, "0.0.0.0"},
+		{"somebody else, of a proxy", "sysctl -w net.ipv4.conf.r1.proxy_arp=1", "172.18.0.77", true, true, "10.1.0.50"},
 	} {
 		w := newWorld(t)
 		node := w.netns("node")
@@ -119,11 +125,13 @@ func TestWhoIsAnsweredARP(t *testing.T) {
 			})
 			w.exec(node, "ip addr add "+a+" dev "+link)
 		}
+		w.exec(node, "sysctl -w net.ipv4.ip_forward=1")
+		w.exec(node, "ip route add 224.0.0.0/3 via 10.1.0.9")
 		if c.setup != "" {
 			w.exec(node, c.setup)
 		}
 		asks := packet.MAC{2, 0, 0, 0, 9, 9}
-		node.Receive("r1", &packet.Packet{EthType: packet.EthARP, EthSrc: asks, EthDst: packet.Broadcast, ARPOp: 1, ARPSHA: asks, ARPSPA: addr(c.sender), ARPTPA: addr("172.18.0.11")})
+		node.Receive("r1", &packet.Packet{EthType: packet.EthARP, EthSrc: asks, EthDst: packet.Broadcast, ARPOp: 1, ARPSHA: asks, ARPSPA: addr(c.sender), ARPTPA: addr(cmp.Or(c.target, "172.18.0.11"))})
 		neighbours := w.exec(node, "ip neigh")
 		if learnt := strings.Contains(neighbours, c.sender+" "); answered != c.answered || learnt != c.learnt {
 			t.Errorf("%s: answered %t, learnt %t, want %t, %t\n%s", c.name, answered, learnt, c.answered, c.learnt, neighbours)

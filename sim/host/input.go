@@ -147,6 +147,9 @@ func (n *Netns) martian(c *pkt) string {
 	if p.Src.IsMulticast() || p.Src == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
 		return "martian source " + p.Src.String()
 	}
+	if c.fi == 0 && (p.Src.IsUnspecified() || p.Dst.IsUnspecified()) {
+		return "martian: 0.0.0.0"
+	}
 	if c.in == n.lo {
 		return ""
 	}

@@ -280,6 +280,9 @@ func linkLocal(m packet.MAC) netip.Addr {
 
 // receiveARP answers and learns as arp_process does.
 func (n *Netns) receiveARP(l *Link, p *packet.Packet) {
+	if p.ARPTPA.IsMulticast() || p.ARPTPA.IsLoopback() && n.confMax(l, 0, "route_localnet") == 0 {
+		return
+	}
 	garp := p.ARPSPA == p.ARPTPA
 	answers, ours := false, false
 	if p.ARPOp == 1 {
