@@ -9,18 +9,20 @@ import (
 // index finds entries by key. Its maps grow without a look at the keys: a map of keys hashes every name again whenever it
 // grows, and with a hundred thousand objects no name is in a cache.
 type index struct {
-	byHash map[uint64]*entry // by the hash of the name
+	byHash map[uint64]*entry // by the hash of the key
 	others map[Key]*entry    // those whose hash was taken
-	hash   func(name string) uint64
+	hash   func(Key) uint64
 }
 
 func newIndex() index {
-	return index{byHash: map[uint64]*entry{}, others: map[Key]*entry{}, hash: xxhash.Sum64String}
+	return index{byHash: map[uint64]*entry{}, others: map[Key]*entry{}, hash: hashOf}
 }
+
+func hashOf(k Key) uint64 { return xxhash.Sum64String(k.Name) + 31*xxhash.Sum64String(string(k.Kind)) }
 
 // get returns the entry of a key, nil if there is none.
 func (x *index) get(k Key) *entry {
-	if e := x.byHash[x.hash(k.Name)]; e != nil && e.key == k {
+	if e := x.byHash[x.hash(k)]; e != nil && e.key == k {
 		return e
 	}
 	return x.others[k]
@@ -28,7 +30,7 @@ func (x *index) get(k Key) *entry {
 
 // getOrMake returns the entry of a key, an empty one if there was none.
 func (x *index) getOrMake(k Key) *entry {
-	h := x.hash(k.Name)
+	h := x.hash(k)
 	at := x.byHash[h]
 	if at != nil && at.key == k {
 		return at
@@ -48,7 +50,7 @@ func (x *index) getOrMake(k Key) *entry {
 
 // remove takes an entry out; it does nothing if the entry is not in.
 func (x *index) remove(e *entry) {
-	if h := x.hash(e.key.Name); x.byHash[h] == e {
+	if h := x.hash(e.key); x.byHash[h] == e {
 		delete(x.byHash, h)
 	} else if x.others[e.key] == e {
 		delete(x.others, e.key)

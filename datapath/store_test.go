@@ -117,7 +117,7 @@ func TestStoreConverges(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		s, m := NewStore(), &told{rank: map[string]int64{}, want: map[string]map[Key]thing{}, node: map[Key]Object{}}
 		if seed%2 == 1 {
-			s.entries.hash = func(name string) uint64 { return uint64(len(name)) } // many names with one hash
+			s.entries.hash = func(k Key) uint64 { return uint64(len(k.Name)) } // many names with one hash
 		}
 		foreign := thing{"flow", "foreign", "v0"}
 		m.node[foreign.Key()] = foreign
@@ -260,5 +260,26 @@ func TestStoreGivesOrphans(t *testing.T) {
 	s.Arrive(ops, AllResults(2, Done, nil))
 	if !s.Realised("u") || s.Known(old.Key()) != nil || s.PendingCount() != 0 {
 		t.Fatalf("after it is done: %v", s.Pending(nil))
+	}
+}
+
+// What a unit gives up goes in the order of the keys, in whatever order it was wanted.
+func TestStoreGivesUpInOrder(t *testing.T) {
+	s := NewStore()
+	var objs []Object
+	for _, name := range []string{"c", "a", "d", "b"} {
+		objs = append(objs, thing{"flow", name, "v0"})
+	}
+	s.Set("u", Precedence{}, objs)
+	ops := s.Pending(nil)
+	s.Depart(ops)
+	s.Arrive(ops, AllResults(len(ops), Done, nil))
+	s.Set("u", Precedence{}, objs[2:3])
+	got := ""
+	for _, op := range s.Pending(nil) {
+		got += op.Key().Name
+	}
+	if got != "abc" {
+		t.Errorf("given up: %s, want abc", got)
 	}
 }

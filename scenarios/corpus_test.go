@@ -97,6 +97,9 @@ func TestCorpus(t *testing.T) {
 			t.Errorf("%s: %v", line, err)
 			continue
 		}
+		if o.Kind() != datapath.Kind(kind) || o.Key().Kind != o.Kind() {
+			t.Errorf("%s: kind %s, of its key %s", line, o.Kind(), o.Key().Kind)
+		}
 		if o.String() != text {
 			t.Errorf("%s: parses back to %s", line, o)
 		}

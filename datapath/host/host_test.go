@@ -59,8 +59,8 @@ func TestTextsParseBack(t *testing.T) {
 		if err != nil || again != o { // comparable, and equal as a value
 			t.Errorf("%s parses back to %v, %v", o, again, err)
 		}
-		if o.Kind() != c.kind {
-			t.Errorf("%s: kind %s", o, o.Kind())
+		if o.Kind() != c.kind || o.Key().Kind != c.kind {
+			t.Errorf("%s: kind %s, of its key %s", o, o.Kind(), o.Key().Kind)
 		}
 	}
 }

@@ -18,6 +18,27 @@ func outcomes(res []datapath.OpResult) string {
 	return strings.Join(s, " ")
 }
 
+// A group goes with all flows that use it, and comes back with them.
+func TestGroupOfSeveralFlows(t *testing.T) {
+	b := newBench(t, "p1")
+	b.must(`
+		group_id=1,type=select,bucket=bucket_id:0,actions=output:1
+		table=0,priority=1,cookie=1,ip,actions=group:1
+		table=0,priority=2,cookie=1,udp,actions=group:1
+		table=0,priority=3,cookie=1,tcp,actions=group:1`)
+	before := b.s.DumpText()
+	b.apply(`
+		- group_id=1,type=select
+		+ table=5,priority=1,cookie=1,actions=group:9`)
+	if after := b.s.DumpText(); after != before {
+		t.Errorf("after a refused bundle:\n%s\nbefore:\n%s", after, before)
+	}
+	b.must("- group_id=1,type=select")
+	if left := b.s.DumpText(); left != "" {
+		t.Errorf("left:\n%s", left)
+	}
+}
+
 // One refused message undoes the whole bundle, whatever it did before, and is named.
 func TestBundleIsAtomic(t *testing.T) {
 	b := newBench(t, "p1", "p2")
