@@ -235,6 +235,9 @@ func (fs Faults) Hit(class string) FaultMode {
 		if f.Effect != class && (f.Effect != "any" || class == EffectDumpConntrack) {
 			continue
 		}
+		if class == EffectHealth && f.Mode != Die && f.Mode != DieAfter {
+			continue // what the agent's own listener answers is nobody's to refuse
+		}
 		f.seen++
 		if f.seen > f.Skip && !f.spent() && mode == "" {
 			f.hits++

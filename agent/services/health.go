@@ -14,7 +14,7 @@ import (
 
 // kindHealth is the kind of the units of health check listeners, one per Service. They are apart from
 // the Service ports, because a node must not ask for traffic before it serves: the listener comes once
-// every port of the Service is realised, and counts an endpoint no sooner than that.
+// every port of the Service is realised, or one was refused, and counts an endpoint no sooner than that.
 const kindHealth = "svchealth"
 
 func hasHealthPort(svc *corev1.Service) bool {
@@ -25,6 +25,30 @@ func hasHealthPort(svc *corev1.Service) bool {
 func (s *Services) served(key string) {
 	if hasHealthPort(s.env.Services[key]) && s.allServed(key) {
 		s.health[key] = s.localReady(s.env.Services[key])
+		s.env.Dirty(kindHealth + "/" + key)
+	}
+}
+
+// healthChanged has the listener of a Service rendered if it has one.
+func (s *Services) healthChanged(key string) {
+	if _, told := s.health[key]; told {
+		s.env.Dirty(kindHealth + "/" + key)
+	}
+}
+
+// notServed has the listener of a Service say that nothing is served, if a port was refused before any was served.
+func (s *Services) notServed(key string) {
+	if _, told := s.health[key]; !told && hasHealthPort(s.env.Services[key]) {
+		s.health[key] = 0
+		s.env.Dirty(kindHealth + "/" + key)
+	}
+}
+
+// switchChanged has all listeners say that the node serves nothing, or again what it serves, once that is there again.
+func (s *Services) switchChanged(connected bool) {
+	s.down = !connected
+	//determinism:ignore units are rendered in the order of their names, whatever order they were marked in
+	for key := range s.health {
 		s.env.Dirty(kindHealth + "/" + key)
 	}
 }
@@ -44,6 +68,7 @@ func (s *Services) renderHealth(l *pipeline.List, key string) ([]datapath.Object
 	svc := s.env.Services[key]
 	if !hasHealthPort(svc) || len(s.units[key]) == 0 {
 		delete(s.health, key)
+		delete(s.unwell, key)
 		return nil, datapath.Precedence{}
 	}
 	told, ok := s.health[key]
@@ -53,7 +78,12 @@ func (s *Services) renderHealth(l *pipeline.List, key string) ([]datapath.Object
 	now := s.localReady(svc)
 	if now < told || s.allServed(key) {
 		told = now
-		s.health[key] = told
+	}
+	s.health[key] = told
+	if s.down {
+		s.unwell[key] = true
+	} else if s.allServed(key) {
+		delete(s.unwell, key)
 	}
 	addrs := ""
 	if len(s.env.Cfg.NodePortAddresses) > 0 {
@@ -65,7 +95,7 @@ func (s *Services) renderHealth(l *pipeline.List, key string) ([]datapath.Object
 			return nil, datapath.Precedence{}
 		}
 	}
-	h, err := host.NewHealth(host.Health{Port: uint16(svc.Spec.HealthCheckNodePort), Service: key, LocalEndpoints: told, Addrs: addrs})
+	h, err := host.NewHealth(host.Health{Port: uint16(svc.Spec.HealthCheckNodePort), Service: key, LocalEndpoints: told, Unhealthy: s.unwell[key], Addrs: addrs})
 	pipeline.Add(l, h, err)
 	return l.Objects(), datapath.Precedence{Age: svc.CreationTimestamp.Unix()}
 }

@@ -32,15 +32,18 @@ type Services struct {
 	claims *claims
 	// standIns are for external addresses that the node has.
 	standIns *standIns
-	// health is how many local endpoints the health port of a Service tells of.
+	// health is how many local endpoints the health port of a Service tells of; unwell has those that tell that the node
+	// does not serve, as there is no switch.
 	health map[string]int
+	unwell map[string]bool
+	down   bool
 	// limited is the affinity time that a Service was told cannot be kept, so that it is told once.
 	limited map[string]int32
 }
 
 // New returns the concern.
 func New(env *tables.Env) *Services {
-	s := &Services{env: env, units: map[string][]string{}, made: map[string]*pipeline.Endpoints{}, health: map[string]int{}, limited: map[string]int32{}, standIns: newStandIns(), claims: newClaims()}
+	s := &Services{env: env, units: map[string][]string{}, made: map[string]*pipeline.Endpoints{}, health: map[string]int{}, unwell: map[string]bool{}, limited: map[string]int32{}, standIns: newStandIns(), claims: newClaims()}
 	s.stale = newFlusher(env)
 	return s
 }
@@ -124,6 +127,7 @@ func (s *Services) Handle(ev any, old runtime.Object) {
 		} else {
 			s.stale.disconnected()
 		}
+		s.switchChanged(e.Connected)
 	}
 }
 
@@ -185,9 +189,7 @@ func (s *Services) endpointsChanged(key string) {
 	for _, u := range s.units[key] {
 		s.env.Dirty(u)
 	}
-	if _, told := s.health[key]; told {
-		s.env.Dirty(kindHealth + "/" + key)
-	}
+	s.healthChanged(key)
 }
 
 // changed marks every unit that a Service has or had.
@@ -204,9 +206,7 @@ func (s *Services) changed(key string) {
 	for _, u := range next {
 		s.env.Dirty(u)
 	}
-	if _, told := s.health[key]; told {
-		s.env.Dirty(kindHealth + "/" + key)
-	}
+	s.healthChanged(key)
 	if len(next) == 0 {
 		delete(s.units, key)
 		delete(s.limited, key)
@@ -471,4 +471,9 @@ func (s *Services) Advance() {
 func (s *Services) Given(unit string) { s.stale.given(unit) }
 
 // Refused implements tables.Concern.
-func (s *Services) Refused(unit string, _ error) { s.stale.refused(unit) }
+func (s *Services) Refused(unit string, _ error) {
+	s.stale.refused(unit)
+	if strings.HasPrefix(unit, "svcport/") {
+		s.notServed(serviceOf(unit))
+	}
+}

@@ -2,6 +2,7 @@ package host
 
 import (
 	"fmt"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -11,11 +12,13 @@ import (
 )
 
 // Health is the health check listener of a Service with policy Local: it answers 200 if LocalEndpoints
-// is over 0, else 503 (Kubernetes, Service.spec.healthCheckNodePort).
+// is over 0 and the node serves them, else 503 (Kubernetes, Service.spec.healthCheckNodePort).
 type Health struct {
 	Port           uint16
 	Service        string // namespace/name
 	LocalEndpoints int
+	// Unhealthy says that the node does not serve what it should, whatever endpoints it has.
+	Unhealthy bool
 	// Addrs limits the addresses that it listens on: sorted, joined by commas; "" is all.
 	Addrs string
 }
@@ -69,6 +72,8 @@ func ParseHealth(text string) (Health, error) {
 		case "local":
 			n, err = w.number(s, 31)
 			h.LocalEndpoints = int(n)
+		case "unhealthy":
+			h.Unhealthy = true
 		case "addrs":
 			h.Addrs, err = w.value(s)
 		default:
@@ -92,8 +97,26 @@ func (h Health) Key() datapath.Key {
 // String returns the text, as "health 30500 service default/web local 2".
 func (h Health) String() string {
 	s := fmt.Sprintf("health %d service %s local %d", h.Port, h.Service, h.LocalEndpoints)
+	if h.Unhealthy {
+		s += " unhealthy"
+	}
 	if h.Addrs != "" {
 		s += " addrs " + h.Addrs
 	}
 	return s
+}
+
+// Answer returns what the listener answers: the status, the header fields and the body, as kube-proxy's does
+// (pkg/proxy/healthcheck).
+func (h Health) Answer() (status int, header map[string]string, body string) {
+	status = http.StatusOK
+	if h.LocalEndpoints == 0 || h.Unhealthy {
+		status = http.StatusServiceUnavailable
+	}
+	ns, name, _ := strings.Cut(h.Service, "/")
+	header = map[string]string{
+		"Content-Type": "application/json", "X-Content-Type-Options": "nosniff",
+		"X-Load-Balancing-Endpoint-Weight": strconv.Itoa(h.LocalEndpoints),
+	}
+	return status, header, fmt.Sprintf("{\"service\":{\"namespace\":%q,\"name\":%q},\"localEndpoints\":%d,\"serviceProxyHealthy\":%t}", ns, name, h.LocalEndpoints, !h.Unhealthy)
 }

@@ -4,7 +4,7 @@ package linux
 
 import (
 	"errors"
-	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -23,14 +23,14 @@ type healthServer struct {
 	servers []*http.Server
 }
 
-// ServeHTTP answers as kube-proxy does: 200 with local endpoints, else 503.
+// ServeHTTP implements http.Handler.
 func (s *healthServer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "application/json")
-	if s.LocalEndpoints == 0 {
-		w.WriteHeader(http.StatusServiceUnavailable)
+	status, header, body := s.Answer()
+	for k, v := range header {
+		w.Header().Set(k, v)
 	}
-	ns, name, _ := strings.Cut(s.Service, "/")
-	_, _ = fmt.Fprintf(w, "{\"service\":{\"namespace\":%q,\"name\":%q},\"localEndpoints\":%d}", ns, name, s.LocalEndpoints)
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, body)
 }
 
 func (s *healthServer) close() {

@@ -48,9 +48,13 @@ func Ending() error {
 // it has made. It must not wait for the end there: what is taken down may be waiting for the caller.
 func OnSignal(do func()) (done func(), err error) {
 	pending.begin.Do(func() {
-		ch := make(chan os.Signal, 1)
-		signal.Notify(ch, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-		go wait(ch)
+		// What whoever started this process had it ignore stays ignored: SIGHUP under nohup, SIGINT in the background.
+		heeded := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
+		if len(heeded) > 0 { // none would be all
+			ch := make(chan os.Signal, 1)
+			signal.Notify(ch, heeded...)
+			go wait(ch)
+		}
 		pending.guard = startGuard()
 	})
 	t := &task{do}
@@ -95,8 +99,16 @@ func startGuard() *os.File {
 	return out
 }
 
-// Run takes down what is still there: programs call it before they end. If that is under way already, it waits for it.
+// Run takes down what is still there: programs call it before they end. If that is under way already, it waits for it. If a
+// signal is ending the process it does not return: what went wrong meanwhile is the signal's doing, and no result.
 func Run() {
+	takeDown()
+	if Ending() != nil {
+		select {}
+	}
+}
+
+func takeDown() {
 	pending.running.Lock()
 	defer pending.running.Unlock()
 	pending.Lock()
@@ -114,7 +126,7 @@ func wait(ch chan os.Signal) {
 	pending.Lock()
 	pending.ending = true
 	pending.Unlock()
-	Run()
+	takeDown()
 	signal.Reset(sig)
 	if n, ok := sig.(syscall.Signal); ok {
 		_ = syscall.Kill(os.Getpid(), n)

@@ -3,6 +3,7 @@ package host
 import (
 	"fmt"
 	"maps"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -37,13 +38,13 @@ func (h *healthListener) answer(*packet.Packet) *packet.Packet {
 	if h.n.healthPaused {
 		return &packet.Packet{}
 	}
-	status := "503 Service Unavailable"
-	if h.LocalEndpoints > 0 {
-		status = "200 OK"
+	status, header, body := h.Answer()
+	var b strings.Builder
+	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", status, http.StatusText(status))
+	for _, k := range slices.Sorted(maps.Keys(header)) {
+		fmt.Fprintf(&b, "%s: %s\r\n", k, header[k])
 	}
-	ns, name, _ := strings.Cut(h.Service, "/")
-	return &packet.Packet{Payload: fmt.Sprintf("HTTP/1.1 %s\r\nContent-Type: application/json\r\n\r\n{\"service\":{\"namespace\":%q,\"name\":%q},\"localEndpoints\":%d}",
-		status, ns, name, h.LocalEndpoints)}
+	return &packet.Packet{Payload: b.String() + "\r\n" + body}
 }
 
 func (n *Netns) putHealth(o host.Health) error {
