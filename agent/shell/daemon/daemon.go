@@ -74,6 +74,9 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return ifRunning(ctx, err)
 	}
+	if o.GossipPort == 0 {
+		cfg.MemberTimeout = 0 // nobody is ever heard
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 
