@@ -70,10 +70,18 @@ func below(dir string) ([]string, error) {
 func (t *terminal) read(path string) (name string, data []byte, err error) {
 	if path == stdin {
 		data, err = io.ReadAll(t.in)
-		return stdinName, data, err
+	} else {
+		data, err = os.ReadFile(path)
 	}
-	data, err = os.ReadFile(path)
-	return filepath.ToSlash(path), data, err
+	return nameOf(path), data, err
+}
+
+// nameOf is the name of a file in messages.
+func nameOf(path string) string {
+	if path == stdin {
+		return stdinName
+	}
+	return filepath.ToSlash(path)
 }
 
 // parse reads a scenario. The error is of exit status 2, and names file and line.
