@@ -105,9 +105,6 @@ func (t *terminal) parse(path string) (*lang.File, error) {
 // withLast returns the file with the lines up to a number (0: all), and then one more command. The
 // error names the command.
 func withLast(f *lang.File, upTo int, command string) (*lang.File, error) {
-	if upTo < 0 {
-		return nil, wrongf("--line: found %d, allowed: 1 and more", upTo)
-	}
 	step, err := lang.ParseStep(command)
 	if err != nil {
 		return nil, wrongf("%s", strings.TrimPrefix(err.Error(), "step:1: "))
@@ -125,11 +122,23 @@ func withLast(f *lang.File, upTo int, command string) (*lang.File, error) {
 	if upTo > 0 && upTo > last && len(g.Lines) == len(f.Lines) {
 		return nil, wrongf("--line %d: %s has commands up to line %d only", upTo, f.Name, last)
 	}
-	g.Lines = append(g.Lines, lang.Line{Number: last + 1, Step: step})
+	// No line of the file has the number of the command, so that errors of it can be told from others.
+	g.Lines = append(g.Lines, lang.Line{Number: lastNumber(f.Lines) + 1, Step: step})
 	if err := g.Check(); err != nil {
-		return nil, &status{exitWrong, err}
+		return nil, notOfTheFile(err, &g)
 	}
 	return &g, nil
+}
+
+// lastNumber is the highest number that a line has, also in a loop.
+func lastNumber(list []lang.Line) (n int) {
+	for i := range list {
+		n = max(n, list[i].Number)
+		if list[i].Loop != nil {
+			n = max(n, lastNumber(list[i].Loop.Body))
+		}
+	}
+	return n
 }
 
 // writeFile writes a result.
