@@ -22,8 +22,8 @@ Without a word: all three. NODE may be owner/IP.
 
 Exit status: 0 it was shown; 2 the file or the call is wrong, also if it was shown but the API refused a change of the file.`,
 		Example: `  towtank dump scenarios/tour/first.scenario n1
-  towtank dump scenarios/tour/first.scenario n1 switch | grep table=11
-  towtank dump --line 9 scenarios/tour/first.scenario owner/172.18.0.50 host`,
+  towtank dump scenarios/tour/first.scenario n1 switch | grep table=33
+  towtank dump --line 16 scenarios/tour/first.scenario owner/172.18.0.50 host`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 3 {
 				return wrongf("%s: usage: towtank %s", cmd.CommandPath(), cmd.Use)

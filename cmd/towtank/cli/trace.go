@@ -28,8 +28,8 @@ lb/default/web, [fd00::1]:80, ext/icmp. The arrow of a probe may stand between t
 Exit status: 0 whatever became of the packet; 2 the file or the call is wrong, also if the packet is explained but the API
 refused a change of the file.`,
 		Example: `  towtank trace scenarios/tour/first.scenario default/client ext
-  towtank trace scenarios/tour/first.scenario ext nodeport/n2/default/web sport=40001
-  towtank trace --line 12 scenarios/tour/first.scenario default/client svc/default/web:80/tcp
+  towtank trace scenarios/tour/first.scenario default/client svc/default/web sport=40001
+  towtank trace --line 16 scenarios/tour/first.scenario default/client svc/default/web:80/tcp
   towtank trace scenarios/tour/first.scenario 'default/client -> ext:53/udp'`,
 		Args: func(cmd *cobra.Command, args []string) error { return wantWords(cmd, traceWords(args), 3) },
 		RunE: func(cmd *cobra.Command, args []string) error {
