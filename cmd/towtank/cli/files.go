@@ -86,6 +86,9 @@ func nameOf(path string) string {
 
 // parse reads a scenario. The error is of exit status 2, and names file and line.
 func (t *terminal) parse(path string) (*lang.File, error) {
+	if info, err := os.Stat(path); path != stdin && err == nil && info.IsDir() {
+		return nil, wrongf("%s: found a directory, allowed: one scenario file", path)
+	}
 	name, data, err := t.read(path)
 	if err != nil {
 		return nil, &status{exitWrong, err}
