@@ -138,7 +138,10 @@ func (r *Runner) host(st lang.Step, s *Step) error {
 func (r *Runner) typed(s *Step, who string, run func() (string, error)) error {
 	out, err := run()
 	if err != nil {
-		return asCall(fmt.Errorf("on %s: %w", who, err))
+		if !strings.HasPrefix(err.Error(), who+": ") {
+			err = fmt.Errorf("on %s: %w", who, err)
+		}
+		return asCall(err)
 	}
 	if out = strings.TrimRight(out, "\n"); out != "" {
 		s.Outcome, s.Text2 = Info, out

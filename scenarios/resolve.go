@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"towtank/agent/apis/crd/v1beta1"
+	"towtank/internal/spelling"
 	"towtank/scenarios/lang"
 	"towtank/sim/kube"
 	"towtank/sim/packet"
@@ -33,9 +36,17 @@ func (r *Runner) node(ref lang.NodeRef) (Node, error) {
 		for _, n := range found {
 			names = append(names, n.Name())
 		}
-		return nil, fmt.Errorf("owner/%s: want exactly one node that holds the address, found %d: %s", ref.Owner, len(found), strings.Join(names, ", "))
+		return nil, fmt.Errorf("owner/%s: want exactly one node that holds the address, found %d%s", ref.Owner, len(found), among(names))
 	}
 	return found[0], nil
+}
+
+// among returns names as the end of a sentence that counted them.
+func among(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(names, ", ")
 }
 
 // nodesOf finds one node, or all for *.
@@ -93,9 +104,9 @@ func (r *Runner) source(a lang.Address) (Source, error) {
 		if x := w.External(key); x != nil {
 			return w.ExternalSource(x), nil
 		}
-		s, err := w.PodSource(key)
+		s, err := r.podSource(key)
 		if err != nil {
-			return nil, errCall{err}
+			return nil, err
 		}
 		return s, nil
 	case lang.AddrGateway:
@@ -108,6 +119,28 @@ func (r *Runner) source(a lang.Address) (Source, error) {
 		return r.sourceAt(a.IP)
 	}
 	return nil, callErrorf("%s: traffic comes from a Pod, an external host, node/N, gateway/N or an IP address of theirs", a)
+}
+
+// podSource finds a Pod as the source or destination of traffic. Of one that is not there the error names the one that
+// was probably meant.
+func (r *Runner) podSource(key string) (Source, error) {
+	s, err := r.tank.PodSource(key)
+	if err != nil {
+		return nil, callErrorf("%w%s", err, r.similar(kube.KindPod, key))
+	}
+	return s, nil
+}
+
+// similar hints at the object of a kind with the closest name to namespace/name.
+func (r *Runner) similar(kind kube.Kind, key string) string {
+	var known []string
+	for _, o := range r.tank.Objects().List(kind) {
+		if m, err := meta.Accessor(o); err == nil {
+			known = append(known, m.GetNamespace()+"/"+m.GetName())
+		}
+	}
+	slices.Sort(known)
+	return spelling.Hint(key, known)
 }
 
 // sourceAt finds who has an address now: a Pod, an external host or a node.
@@ -205,9 +238,9 @@ func (r *Runner) addresses(a lang.Address) ([]netip.Addr, error) {
 		if ip, err := netip.ParseAddr(key); err == nil {
 			return []netip.Addr{ip}, nil
 		}
-		s, err := w.PodSource(key)
+		s, err := r.podSource(key)
 		if err != nil {
-			return nil, errCall{err}
+			return nil, err
 		}
 		out := both(s.Addr)
 		if len(out) == 0 {
@@ -271,7 +304,7 @@ func loadBalancerIPs(svc *corev1.Service) ([]netip.Addr, error) {
 func (r *Runner) service(a lang.Address) (*corev1.Service, error) {
 	o, err := r.tank.Objects().Get(kube.KindService, a.Namespace, a.Name)
 	if err != nil {
-		return nil, errCall{err}
+		return nil, callErrorf("%w%s", err, r.similar(kube.KindService, a.Namespace+"/"+a.Name))
 	}
 	svc, _ := o.(*corev1.Service)
 	return svc, nil

@@ -152,6 +152,8 @@ type End struct {
 	Replay       string
 	// Why says why the file was skipped, where its lines don't.
 	Why string
+	// Err is what Run returns: why the file could not go on, or did not run as it is written.
+	Err error
 }
 
 // Observer hears of results as they come.
@@ -160,3 +162,7 @@ type Observer interface {
 	Invariant(Invariant)
 	End(End)
 }
+
+// Stopped is an Observer that also hears of the step that could not be carried out, at which the file ends. To the
+// others it is no result: they have the error of Run.
+type Stopped interface{ Stopped(Step) }

@@ -141,7 +141,7 @@ func Run(file *lang.File, opts Options, obs Observer) (End, error) {
 	}
 	end.Steps, end.Failed = r.steps, r.failed
 	end.Wall = time.Since(started)
-	end.Outcome = Pass
+	end.Outcome, end.Err = Pass, err
 	if r.failed > 0 || err != nil {
 		end.Outcome = Fail
 	}
@@ -181,7 +181,7 @@ func (r *Runner) run() error {
 
 // located adds where a step stands to its error.
 func (r *Runner) located(in *lang.Instance, err error) error {
-	return fmt.Errorf("%s:%d: %s: %w", r.file.Name, in.Line.Number, in.Step.String(), err)
+	return &LineError{File: r.file.Name, Line: in.Line.Number, Step: in.Step.String(), Err: err}
 }
 
 // instance does one step and reports it.
@@ -219,6 +219,11 @@ func (r *Runner) instance(index int, in *lang.Instance) error {
 		err = nil
 	}
 	if err != nil {
+		r.failed++
+		if o, ok := r.obs.(Stopped); ok {
+			s.fail("%v", err)
+			o.Stopped(s)
+		}
 		return err
 	}
 	if s.Outcome == Fail {

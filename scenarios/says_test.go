@@ -73,6 +73,9 @@ probe 10.10.1.2 -> default/w expect ok source=default/a via=n1
 probe 172.18.0.11 -> ext expect ok source=node/n1 via=n1
 probe 10.10.1.1 -> default/w expect ok source=gateway/n1
 `, "PASS"},
+		{"a Pod that is misspelt", "nodes n1\npod default/client node=n1\nprobe default/clint -> node/n1\n", `pod default/clint is not known; did you mean "default/client"?`},
+		{"a command that no node has", "nodes n1\nhost n1 : ls\n", "x.scenario:2: host n1 : ls: on n1: ls: command not modelled (known: ip, "},
+		{"a command that the switch does not know", "nodes n1\nhost n1 : ip frob\n", "x.scenario:2: host n1 : ip frob: n1: ip frob: "},
 		{"a client that nobody is", "nodes n1\nexternal ext\nprobe 10.10.1.77 -> ext expect ok\n", "10.10.1.77: no Pod, external host or node has this address now"},
 		{"loss between the owners of addresses", `
 nodes n1 n2

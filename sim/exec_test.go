@@ -76,3 +76,23 @@ func TestDeleteFlowsByHand(t *testing.T) {
 		t.Error("a refused transaction left a port")
 	}
 }
+
+// The commands that an error offers are those that the host has.
+func TestHostToolsAreThoseOfTheHost(t *testing.T) {
+	w := newWorld(t, 1, "n1")
+	settle(t, w)
+	n := w.Node("n1")
+	_, err := n.ns.Exec("ls")
+	if err == nil || !strings.Contains(err.Error(), "known: "+strings.Join(hostTools, ", ")+")") {
+		t.Errorf("the host says %v", err)
+	}
+	for _, c := range []struct{ command, want string }{
+		{"ovs-vsct show", `ovs-vsct: command not modelled; did you mean "ovs-vsctl"? (known: ip, `},
+		{"ls", "ls: command not modelled (known: ip, iptables, "},
+		{"ls", ", ovs-vsctl, ovs-ofctl)"},
+	} {
+		if _, err := w.Exec(n, c.command); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %s", c.command, err, c.want)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"towtank/datapath"
+	"towtank/internal/spelling"
 	"towtank/sim/kube"
 )
 
@@ -55,13 +56,27 @@ func (w *World) Exec(n *Node, command string) (string, error) {
 		return "", fmt.Errorf("node %s is off", n.name)
 	}
 	n.ByHand()
-	word, _, _ := strings.Cut(strings.TrimSpace(command), " ")
-	switch word {
-	case "ovs-vsctl", "ovs-ofctl":
+	word := ""
+	if words := strings.Fields(command); len(words) > 0 {
+		word = words[0]
+	}
+	switch {
+	case slices.Contains(ovsTools, word):
 		return n.execOVS(command)
+	case !slices.Contains(hostTools, word):
+		known := slices.Concat(hostTools, ovsTools)
+		return "", fmt.Errorf("%s: command not modelled%s (known: %s)", word, spelling.Hint(word, known), strings.Join(known, ", "))
 	}
 	return n.ns.Exec(command)
 }
+
+// The commands that somebody can type on a node: those of its host, and of its switch.
+var (
+	hostTools = []string{
+		"ip", "iptables", "ip6tables", "iptables-restore", "ip6tables-restore", "iptables-save", "ip6tables-save", "ipset", "sysctl", "conntrack",
+	}
+	ovsTools = []string{"ovs-vsctl", "ovs-ofctl"}
+)
 
 // ExecPod has somebody type a command in a Pod.
 func (w *World) ExecPod(key, command string) (string, error) {

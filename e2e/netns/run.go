@@ -81,7 +81,7 @@ func unable(f *lang.File) (string, error) {
 		switch s := in.Step.(type) {
 		case lang.Advance:
 			if advance += s.Duration; advance > maxAdvance {
-				why = fmt.Sprintf("more than %s pass, and real nodes sleep", maxAdvance)
+				why = fmt.Sprintf("more than %s pass in all advances of the file together, and real nodes sleep", maxAdvance)
 			}
 		case lang.StepEvents:
 			why = "only the simulator has single events"

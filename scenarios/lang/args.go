@@ -19,6 +19,7 @@ type args struct {
 	hasRest bool
 	pos     int
 	errs    []string
+	nodes   []string // that there are, for hints
 }
 
 func newArgs(t tokens) *args {

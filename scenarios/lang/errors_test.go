@@ -43,7 +43,10 @@ func TestErrors(t *testing.T) {
 		{"pod default/a", "node=N is missing"},
 		{"pod default/a node=n3", `unknown node "n3"; did you mean "n1"? allowed: n1, n2`},
 		{"pod a node=n1", `NS/NAME: found "a", allowed: NAMESPACE/NAME`},
-		{"pod default/A node=n1", `found "default/A"`},
+		{"pod default/A node=n1", `found "default/A", allowed: NAMESPACE/NAME; a NAME is at most 253 lower-case letters, digits, - and ., with`},
+		{"pod Default/A_b node=n1", `found "Default/A_b", allowed: NAMESPACE/NAME; a NAMESPACE is at most 63 lower-case letters, digits and -, with`},
+		{"pod default/" + strings.Repeat("x", 254) + " node=n1", `found "default/` + strings.Repeat("x", 51) + `…", allowed: NAMESPACE/NAME; a NAME is at most 253 `},
+		{"namespace " + strings.Repeat("x", 64), `"` + strings.Repeat("x", 59) + `…" is not a name: at most 63 `},
 		{"pod default/p$i node=n1", "no enclosing for has this variable"},
 		{"pod default/a node=n1 hostNetwrok=true", `unknown option "hostNetwrok"; did you mean "hostNetwork"? A label of this name is written label:hostNetwrok=`},
 		{"pod default/a node=n1 app=web app=x", "label app is given twice"},
@@ -109,7 +112,9 @@ func TestErrors(t *testing.T) {
 		{"external ext", "there is already a node or an external host ext"},
 		{"external n1", "there is already a node or an external host n1"},
 		{"external e2 net=red", `unknown network "red"`},
-		{"label n1 a=b", `found "n1", allowed: node/N`},
+		{"label n1 a=b", `found "n1", allowed: node/N; did you mean "node/n1"?`},
+		{"annotate n2 a=b", `found "n2", allowed: node/N; did you mean "node/n2"?`},
+		{"label n3 a=b", `found "n3", allowed: node/N`},
 		{"label node/n1 a", `found "a", allowed: KEY=VALUE, KEY-`},
 		{"nodes n3", "there is a nodes command before"},
 		{"option ip=dual", "must come before nodes"},
@@ -175,6 +180,20 @@ func TestManyErrors(t *testing.T) {
 	_, err = Parse("f", []byte(text))
 	if !errors.As(err, &list) || len(list) != MaxErrors+1 || !strings.HasSuffix(err.Error(), "and 30 more errors") {
 		t.Errorf("got %d: %v", len(list), err)
+	}
+}
+
+// A mistake that makes many lines wrong is told once.
+func TestOneErrorForManyLines(t *testing.T) {
+	const nodes = "nodes n1\n"
+	for text, want := range map[string]string{
+		nodes + "apply web.yaml\n-- web.yaml\napiVersion: v1\nkind: Service\n-- b.yaml --\n": `f:3: found "-- web.yaml", allowed before a file: -- NAME --, at the start of the line`,
+		nodes + "for i in 1..2 {\n  -- web.yaml --\napiVersion: v1\n":                        `f:3: found "-- web.yaml --", allowed before a file: -- NAME --, at the start of the line`,
+		nodes + "\x7fELF\x02\x00\n\x80\n\x81\n\x82\n":                                        "f:2: found a byte 0: this is no text in UTF-8",
+	} {
+		if _, err := Parse("f", []byte(text)); err == nil || err.Error() != want {
+			t.Errorf("%q\n\tgot  %v\n\twant %s", text, err, want)
+		}
 	}
 }
 

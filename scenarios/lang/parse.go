@@ -16,6 +16,10 @@ import (
 // errors. The error, if any, is of type Errors: all mistakes of the file, up to MaxErrors.
 func Parse(name string, data []byte) (*File, error) {
 	a := txtar.Parse(bytes.ReplaceAll(bytes.TrimPrefix(data, []byte("\ufeff")), []byte("\r\n"), []byte("\n")))
+	if i := bytes.IndexByte(a.Comment, 0); i >= 0 {
+		// One error, not one for each line.
+		return nil, Errors{{File: name, Line: bytes.Count(a.Comment[:i], []byte("\n")) + 1, Text: "found a byte 0: this is no text in UTF-8"}}
+	}
 	p := &parser{name: name, lines: strings.Split(strings.TrimSuffix(string(a.Comment), "\n"), "\n")}
 	f := &File{Name: name, Lines: p.block(nil, 0)}
 	number := len(p.lines)
@@ -42,6 +46,8 @@ type parser struct {
 	next   int // index of the next line
 	errors errorList
 	told   bool // the commands that there are have been named
+	ended  bool // what follows is no scenario
+	nodes  []string
 }
 
 func (p *parser) failf(number int, format string, v ...any) {
@@ -69,6 +75,12 @@ func (p *parser) block(loop *Loop, opened int, vars ...string) []Line {
 			}
 			return trimBlank(out)
 		}
+		if strings.HasPrefix(text, "--") {
+			// What follows was meant as a file: an error for each line of it would hide this one.
+			p.failf(number, "found %q, allowed before a file: -- NAME --, at the start of the line", shortened(text))
+			p.next, p.ended = len(p.lines), true
+			break
+		}
 		line := p.parseLine(number, text, vars)
 		if line.Loop != nil {
 			line.Loop.Body = p.block(line.Loop, number, append(slices.Clip(vars), line.Loop.Var)...)
@@ -78,7 +90,7 @@ func (p *parser) block(loop *Loop, opened int, vars ...string) []Line {
 		}
 		out = append(out, line)
 	}
-	if loop != nil {
+	if loop != nil && !p.ended {
 		p.failf(opened, "for %s: the closing } is missing", loop.Var)
 	}
 	return trimBlank(out)
@@ -119,7 +131,11 @@ func (p *parser) parseLine(number int, text string, vars []string) Line {
 		line.Step = Template{t}
 	default:
 		a := newArgs(t)
+		a.nodes = p.nodes
 		line.Step = a.parse()
+		if n, ok := line.Step.(Nodes); ok {
+			p.nodes = append(p.nodes, n.Names...)
+		}
 		if a.command == nil && !p.told {
 			p.told = true // once in a file is enough
 			a.errs[0] += " allowed: " + strings.Join(commandNames(), ", ")

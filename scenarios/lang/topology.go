@@ -231,7 +231,11 @@ func (a *args) keyChanges(annotation bool) (node NodeRef, changes []KeyChange) {
 	node = take(a, "node/N", func(w string) (NodeRef, error) {
 		addr, err := ParseAddress(w)
 		if err != nil || addr.Kind != AddrNode {
-			return NodeRef{}, fmt.Errorf("found %q, allowed: node/N", w)
+			meant := ""
+			if slices.Contains(a.nodes, w) {
+				meant = fmt.Sprintf("; did you mean %q?", "node/"+w)
+			}
+			return NodeRef{}, fmt.Errorf("found %q, allowed: node/N%s", w, meant)
 		}
 		return addr.Node, nil
 	})

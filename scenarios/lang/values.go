@@ -60,7 +60,7 @@ func parseNode(s string, extra ...string) (NodeRef, error) {
 		for _, e := range extra {
 			allowed += ", " + e
 		}
-		return NodeRef{}, fmt.Errorf("found %q, allowed: %s (%w)", s, allowed, err)
+		return NodeRef{}, fmt.Errorf("found %q, allowed: %s (%w)", shortened(s), allowed, err)
 	}
 	return NodeRef{Name: s}, nil
 }
@@ -71,9 +71,26 @@ func checkHostName(s string) error {
 		return fmt.Errorf("%q is a word of the language, not a name", s)
 	}
 	if e := validation.IsDNS1123Subdomain(s); len(e) > 0 {
-		return fmt.Errorf("%q is not a name: lower case letters, digits, - and . only%s", s, variableHint(s))
+		return fmt.Errorf("%q is not a name: %s%s", shortened(s), subdomainRule, variableHint(s))
 	}
 	return nil
+}
+
+// What names are made of: those of namespaces, and those of most other objects.
+const (
+	labelRule     = "at most 63 lower-case letters, digits and -, with a letter or digit at both ends"
+	subdomainRule = "at most 253 lower-case letters, digits, - and ., with a letter or digit at both ends"
+)
+
+// shownLetters is how much of a word that is wrong an error shows.
+const shownLetters = 60
+
+// shortened cuts a word for an error.
+func shortened(s string) string {
+	if r := []rune(s); len(r) > shownLetters {
+		return string(r[:shownLetters-1]) + "…"
+	}
+	return s
 }
 
 // variableHint explains a $ that was not replaced.
@@ -87,7 +104,7 @@ func variableHint(s string) string {
 // checkName accepts the names that are only of the scenario: as=, open, stream.
 func checkName(s string) error {
 	if e := validation.IsDNS1123Label(s); len(e) > 0 {
-		return fmt.Errorf("%q is not a name: lower case letters, digits and - only%s", s, variableHint(s))
+		return fmt.Errorf("%q is not a name: %s%s", shortened(s), labelRule, variableHint(s))
 	}
 	return nil
 }
@@ -121,10 +138,17 @@ func parsePod(s string) (PodRef, error) {
 // parseNamespaced reads NS/NAME.
 func parseNamespaced(s string) (ns, name string, err error) {
 	ns, name, ok := strings.Cut(s, "/")
-	if !ok || len(validation.IsDNS1123Label(ns)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
-		return "", "", fmt.Errorf("found %q, allowed: NAMESPACE/NAME%s", s, variableHint(s))
+	rule := ""
+	switch {
+	case !ok || ns == "" || name == "" || strings.Contains(name, "/"):
+	case len(validation.IsDNS1123Label(ns)) > 0:
+		rule = "; a NAMESPACE is " + labelRule
+	case len(validation.IsDNS1123Subdomain(name)) > 0:
+		rule = "; a NAME is " + subdomainRule
+	default:
+		return ns, name, nil
 	}
-	return ns, name, nil
+	return "", "", fmt.Errorf("found %q, allowed: NAMESPACE/NAME%s%s", shortened(s), rule, variableHint(s))
 }
 
 // ObjectRef names a Kubernetes object. Kind is in lower case; Namespace is empty for cluster-scoped
@@ -183,7 +207,7 @@ func parseObject(kind, s string) (ObjectRef, error) {
 	o := ObjectRef{Kind: kind}
 	if slices.Contains(clusterScoped, kind) {
 		if len(validation.IsDNS1123Subdomain(s)) > 0 {
-			return o, fmt.Errorf("found %q, allowed: the NAME of a %s, which has no namespace%s", s, kind, variableHint(s))
+			return o, fmt.Errorf("found %q, allowed: the NAME of a %s, which has no namespace; it is %s%s", shortened(s), kind, subdomainRule, variableHint(s))
 		}
 		o.Name = s
 		return o, nil

@@ -2,16 +2,18 @@ package report
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 
 	"towtank/scenarios"
+	"towtank/scenarios/lang"
 )
 
 // JSONVersion is the version of the objects that JSON writes. It changes when a consumer that
 // ignores unknown keys could be misled.
 const JSONVersion = 1
 
-// JSON writes results as objects, one a line: kind step, invariant and end.
+// JSON writes results as objects, one a line: kind step, invariant and end; instead of an end, broken.
 type JSON struct {
 	W io.Writer
 	// Err is the first error of writing.
@@ -61,7 +63,49 @@ type jsonEnd struct {
 	LogHash      string            `json:"logHash"`
 	FaultsUnused []string          `json:"faultsUnused"`
 	Replay       string            `json:"replay"`
-	Why          string            `json:"why,omitempty"` // a file was skipped
+	Why          string            `json:"why,omitempty"`    // a file was skipped
+	Errors       []jsonError       `json:"errors,omitempty"` // why the file did not run as it is written, or to its end
+}
+
+// jsonBroken stands for the end of a file that has none, as it cannot be read, or the tank failed.
+type jsonBroken struct {
+	V      int         `json:"v"`
+	Kind   string      `json:"kind"`
+	File   string      `json:"file"`
+	Result string      `json:"result"`
+	Errors []jsonError `json:"errors"`
+}
+
+type jsonError struct {
+	Line int    `json:"line,omitempty"` // if one is to blame
+	Text string `json:"text"`
+}
+
+// errorsOf takes an error apart into those of single lines, if it has such.
+func errorsOf(err error) []jsonError {
+	if err == nil {
+		return nil
+	}
+	if out := errorsOfLines(err); len(out) > 0 {
+		return out
+	}
+	return []jsonError{{Text: err.Error()}}
+}
+
+func errorsOfLines(err error) (out []jsonError) {
+	switch e := err.(type) {
+	case lang.Error:
+		return []jsonError{{e.Line, e.Text}}
+	case *scenarios.LineError:
+		return []jsonError{{e.Line, fmt.Sprintf("%s: %v", e.Step, e.Err)}}
+	case interface{ Unwrap() error }:
+		return errorsOfLines(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, x := range e.Unwrap() {
+			out = append(out, errorsOfLines(x)...)
+		}
+	}
+	return out
 }
 
 func (j *JSON) write(v any) {
@@ -91,6 +135,14 @@ func (j *JSON) Step(s scenarios.Step) {
 	j.write(v)
 }
 
+// Stopped implements scenarios.Stopped: the reason stands where that of a step that failed does.
+func (j *JSON) Stopped(s scenarios.Step) { j.Step(s) }
+
+// Broken writes that a file has no end, and why.
+func (j *JSON) Broken(file string, err error) {
+	j.write(jsonBroken{V: JSONVersion, Kind: "broken", File: file, Result: "broken", Errors: errorsOf(err)})
+}
+
 // Invariant implements scenarios.Observer.
 func (j *JSON) Invariant(i scenarios.Invariant) {
 	v := jsonInvariant{V: JSONVersion, Kind: "invariant", File: j.file, ID: i.ID, Node: i.Node, After: i.After, Result: scenarios.Pass, Detail: i.Detail}
@@ -104,7 +156,7 @@ func (j *JSON) Invariant(i scenarios.Invariant) {
 func (j *JSON) End(e scenarios.End) {
 	v := jsonEnd{
 		V: JSONVersion, Kind: "end", File: e.File, Backend: e.Backend, Seed: e.Seed, Result: e.Outcome, Steps: e.Steps, Failed: e.Failed,
-		Time: int64(e.Time), WallMS: e.Wall.Milliseconds(), LogHash: e.LogHash, FaultsUnused: e.FaultsUnused, Replay: e.Replay, Why: e.Why,
+		Time: int64(e.Time), WallMS: e.Wall.Milliseconds(), LogHash: e.LogHash, FaultsUnused: e.FaultsUnused, Replay: e.Replay, Why: e.Why, Errors: errorsOf(e.Err),
 	}
 	if v.FaultsUnused == nil {
 		v.FaultsUnused = []string{}

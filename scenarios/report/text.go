@@ -135,6 +135,7 @@ var InvariantTitles = map[int]string{
 	4: "a packet that leaves carries a source address that it may have",
 	5: "a Service answers with an eligible endpoint, or refuses as it should",
 	6: "after everything is deleted, nothing is left",
+	7: "Pods and nodes reach every Pod",
 }
 
 // End implements scenarios.Observer.

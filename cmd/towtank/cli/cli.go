@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -152,10 +154,28 @@ A result is repeated by its seed: the same file and seed give the same run, even
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return wrongf("%s: %w; see %s --help", cmd.CommandPath(), err, cmd.CommandPath())
+		return wrongf("%s: %s; see %s --help", cmd.CommandPath(), flagError(cmd, err), cmd.CommandPath())
 	})
 	root.AddCommand(newRun(t), newTrace(t), newDump(t), newFmt(t), newLanguage(t), newFuzz(t), newReplay(t), newShrink(t), newCompare(t))
 	return root
+}
+
+// badValue is how cobra tells of a value that it cannot read, with what strconv says behind it.
+var badValue = regexp.MustCompile(`^invalid argument (".*") for "(?:-\w, )?--([^"]+)" flag: `)
+
+// flagError says what is wrong with an option in the words of the other errors.
+func flagError(c *cobra.Command, err error) string {
+	m := badValue.FindStringSubmatch(err.Error())
+	if m == nil {
+		return err.Error()
+	}
+	allowed := map[string]string{
+		"uint64": fmt.Sprintf("a number, 0 to %d", uint64(math.MaxUint64)), "int": "a number", "duration": "a duration, such as 30s", "bool": "true, false",
+	}[c.Flag(m[2]).Value.Type()]
+	if allowed == "" {
+		return err.Error()
+	}
+	return fmt.Sprintf("--%s: found %s, allowed: %s", m[2], m[1], allowed)
 }
 
 func names(root *cobra.Command) []string {

@@ -344,9 +344,54 @@ func TestTraceBeforeALine(t *testing.T) {
 }
 
 func TestTraceTellsWhatFailedBefore(t *testing.T) {
-	code, out, errs := call("", "trace", file(t, unmet), "default/client", "svc/default/web")
-	if code != 0 || !strings.Contains(errs, ":8 FAIL probe") || !strings.Contains(out, "verdict: ok") {
+	path := file(t, unmet)
+	want := path + ":8 FAIL probe default/client -> svc/default/web expect ok backend=default/client\ntowtank run --seed 3 " + path + " shows them in full\n"
+	code, out, errs := call("", "trace", "--seed", "3", path, "default/client", "svc/default/web")
+	if code != 0 || errs != want || !strings.Contains(out, "verdict: ok") {
 		t.Errorf("status %d, stderr %q, stdout:\n%s", code, errs, out)
+	}
+}
+
+// After a change that the API refused the scenario goes on, and so there is something to look at; the exit status is
+// that of towtank run.
+func TestLookAfterARefusedChange(t *testing.T) {
+	path := file(t, strings.Replace(unmet, "settle\n", "delete egress nosuch\nsettle\nfor X in a,b {\n  probe default/client -> default/web expect drop\n}\n", 1))
+	told := path + ":7 FAIL delete egress nosuch\n" + path + ":10 FAIL probe default/client -> default/web expect drop\n" +
+		path + ":12 FAIL probe default/client -> svc/default/web expect ok backend=default/client\ntowtank run " + path + " shows them in full\n"
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"\nverdict: ok ", []string{"trace", path, "default/client", "svc/default/web"}},
+		{"table=33, ", []string{"dump", path, "n1", "switch"}},
+		{`"result":"info"`, []string{"trace", "--json", path, "default/client", "svc/default/web"}},
+	} {
+		code, out, errs := call("", c.args...)
+		if code != 2 || errs != told {
+			t.Errorf("%v: status %d, stderr %q, want %q", c.args, code, errs, told)
+		}
+		contains(t, "stdout", out, c.want)
+	}
+}
+
+// What is wrong with the command line is not looked for in the file.
+func TestLookNamesTheArgument(t *testing.T) {
+	path := file(t, good)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"trace", path, "default/clint", "ext"}, `trace default/clint -> ext: pod default/clint is not known; did you mean "default/client"?`},
+		{[]string{"trace", path, "default/client", "svc/default/wbe"}, `trace default/client -> svc/default/wbe: services "wbe" not found; did you mean "default/web"?`},
+		{[]string{"trace", path, "default/client", "exd"}, `trace default/client -> exd: unknown external host "exd"; did you mean "ext"? allowed: ext`},
+		{[]string{"dump", path, "n7", "host"}, `dump n7 host: unknown node "n7"; did you mean "n1"? allowed: n1, n2`},
+		{[]string{"dump", path, "owner/1.2.3.4"}, `dump owner/1.2.3.4: owner/1.2.3.4: want exactly one node that holds the address, found 0`},
+		{[]string{"trace", "--line", "0", path, "default/client", "ext"}, "--line: found 0, allowed: 1 and more"},
+		{[]string{"dump", "--line", "-3", path, "n1"}, "--line: found -3, allowed: 1 and more"},
+	} {
+		if code, out, errs := call("", c.args...); code != 2 || out != "" || errs != c.want+"\n" {
+			t.Errorf("%v: status %d, stderr %q, want %q", c.args, code, errs, c.want)
+		}
 	}
 }
 

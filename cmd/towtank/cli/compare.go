@@ -34,7 +34,12 @@ Exit status: 0 no difference; 1 there is one; 2 the file or the call is wrong; 3
 here, or the file is not for both.`,
 		Example: `  towtank diff scenarios/tour/first.scenario
   sudo towtank diff --backend netns scenarios/tour/first.scenario`,
-		Args: cobra.ExactArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return wrongf("%s: found %d arguments, allowed: one FILE; see %s --help", cmd.CommandPath(), len(args), cmd.CommandPath())
+			}
+			return nil
+		},
 		RunE: func(_ *cobra.Command, args []string) error { return t.compare(args[0], backend, seed) },
 	}
 	c.Flags().StringVar(&backend, "backend", backend, "what to compare the simulator with: `ovsdummy|netns`")
@@ -62,11 +67,11 @@ func (t *terminal) compare(path, name string, seed uint64) error {
 	if name == "sim" {
 		return wrongf("--backend sim: it is what the other one is compared with; allowed: %s", strings.Join(others(), ", "))
 	}
-	other, err := backendNamed(name)
+	f, err := t.parse(path)
 	if err != nil {
 		return err
 	}
-	f, err := t.parse(path)
+	other, err := backendNamed(name)
 	if err != nil {
 		return err
 	}

@@ -70,14 +70,25 @@ func below(dir string) ([]string, error) {
 func (t *terminal) read(path string) (name string, data []byte, err error) {
 	if path == stdin {
 		data, err = io.ReadAll(t.in)
-		return stdinName, data, err
+	} else {
+		data, err = os.ReadFile(path)
 	}
-	data, err = os.ReadFile(path)
-	return filepath.ToSlash(path), data, err
+	return nameOf(path), data, err
+}
+
+// nameOf is the name of a file in messages.
+func nameOf(path string) string {
+	if path == stdin {
+		return stdinName
+	}
+	return filepath.ToSlash(path)
 }
 
 // parse reads a scenario. The error is of exit status 2, and names file and line.
 func (t *terminal) parse(path string) (*lang.File, error) {
+	if info, err := os.Stat(path); path != stdin && err == nil && info.IsDir() {
+		return nil, wrongf("%s: found a directory, allowed: one scenario file", path)
+	}
 	name, data, err := t.read(path)
 	if err != nil {
 		return nil, &status{exitWrong, err}
@@ -97,9 +108,6 @@ func (t *terminal) parse(path string) (*lang.File, error) {
 // withLast returns the file with the lines up to a number (0: all), and then one more command. The
 // error names the command.
 func withLast(f *lang.File, upTo int, command string) (*lang.File, error) {
-	if upTo < 0 {
-		return nil, wrongf("--line: found %d, allowed: 1 and more", upTo)
-	}
 	step, err := lang.ParseStep(command)
 	if err != nil {
 		return nil, wrongf("%s", strings.TrimPrefix(err.Error(), "step:1: "))
@@ -117,11 +125,23 @@ func withLast(f *lang.File, upTo int, command string) (*lang.File, error) {
 	if upTo > 0 && upTo > last && len(g.Lines) == len(f.Lines) {
 		return nil, wrongf("--line %d: %s has commands up to line %d only", upTo, f.Name, last)
 	}
-	g.Lines = append(g.Lines, lang.Line{Number: last + 1, Step: step})
+	// No line of the file has the number of the command, so that errors of it can be told from others.
+	g.Lines = append(g.Lines, lang.Line{Number: lastNumber(f.Lines) + 1, Step: step})
 	if err := g.Check(); err != nil {
-		return nil, &status{exitWrong, err}
+		return nil, notOfTheFile(err, &g)
 	}
 	return &g, nil
+}
+
+// lastNumber is the highest number that a line has, also in a loop.
+func lastNumber(list []lang.Line) (n int) {
+	for i := range list {
+		n = max(n, list[i].Number)
+		if list[i].Loop != nil {
+			n = max(n, lastNumber(list[i].Loop.Body))
+		}
+	}
+	return n
 }
 
 // writeFile writes a result.

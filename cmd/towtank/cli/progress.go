@@ -84,6 +84,7 @@ type watched struct {
 	scenarios.Observer
 	p      *progress
 	replay string // if set, what to run again instead
+	ended  bool   // there was an end
 }
 
 // Step implements scenarios.Observer.
@@ -92,11 +93,19 @@ func (w *watched) Step(s scenarios.Step) {
 	w.p.step(s)
 }
 
+// Stopped implements scenarios.Stopped.
+func (w *watched) Stopped(s scenarios.Step) {
+	if o, ok := w.Observer.(scenarios.Stopped); ok {
+		o.Stopped(s)
+	}
+}
+
 // End implements scenarios.Observer.
 func (w *watched) End(e scenarios.End) {
 	if w.replay != "" {
 		e.Replay = w.replay
 	}
+	w.ended = true
 	w.Observer.End(e)
 	w.p.finished()
 }

@@ -232,7 +232,7 @@ the same still fails: the same invariant or expectation, about the same kind of 
 unrolled. The result is a scenario file with a comment that says what fails.
 
 Exit status: 0 it was shrunk; 1 nothing fails; 2 the file or the call is wrong.`,
-		Example: `  towtank shrink --seed 4711 -o small.scenario
+		Example: `  towtank shrink --seed SEED -o small.scenario        a seed that towtank fuzz told of
   towtank shrink failing/seed-4711.scenario > small.scenario`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -54,7 +55,7 @@ Exit status: 0 all expectations and invariants held; 1 one did not; 2 a file or 
 	f := c.Flags()
 	f.StringVar(&o.backend, "backend", "sim", "where to run: sim, ovsdummy, netns or cluster")
 	f.Uint64Var(&o.seed, "seed", 1, "decides every order and every chance of the run")
-	f.BoolVar(&o.json, "json", false, "write one JSON object a line: steps, invariants, ends")
+	f.BoolVar(&o.json, "json", false, "write one JSON object a line: steps, invariants, ends, broken files")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "show every step, not only what failed")
 	f.IntVar(&o.jobs, "jobs", runtime.GOMAXPROCS(0), "how many files to run at once; results stay in order")
 	f.StringVar(&o.events, "events", "", "write the event log of the run to this `file` (one scenario only)")
@@ -145,10 +146,18 @@ const maxFailures = 10
 
 // runFile runs one file. If it is the only one, its results are printed as they come.
 func (t *terminal) runFile(b backend, o *runOptions, path string, x *outcome, p *progress, only bool) {
+	var w io.Writer = &x.text
+	if only {
+		w = p.over(t.out)
+	}
+	obs := &watched{p: p}
 	defer func() {
 		// A panic is a bug of the tank or the agent. The other files still run, and this one can be repeated.
 		if r := recover(); r != nil {
 			x.fault = fmt.Errorf("%s: panic with seed %d: %v\n%s", path, o.seed, r, debug.Stack())
+		}
+		if err := cmp.Or(x.wrong, x.fault); o.json && err != nil && !obs.ended {
+			(&report.JSON{W: w}).Broken(nameOf(path), err)
 		}
 	}()
 	f, err := t.parse(path)
@@ -156,17 +165,13 @@ func (t *terminal) runFile(b backend, o *runOptions, path string, x *outcome, p 
 		x.wrong = err
 		return
 	}
-	var w io.Writer = &x.text
-	if only {
-		w = p.over(t.out)
-	}
 	text := &report.Text{W: w, Verbose: o.verbose, Color: t.color}
 	if !o.verbose {
 		text.Max = maxFailures
 	}
-	var obs scenarios.Observer = text
+	obs.Observer = text
 	if o.json {
-		obs = &report.JSON{W: w}
+		obs.Observer = &report.JSON{W: w}
 	}
 	opts := scenarios.Options{Seed: o.seed}
 	if o.events != "" {
@@ -183,11 +188,10 @@ func (t *terminal) runFile(b backend, o *runOptions, path string, x *outcome, p 
 			}
 		}()
 	}
-	again := ""
 	if path == stdin {
-		again = fmt.Sprintf("towtank run --seed %d - (with the same standard input)", o.seed)
+		obs.replay = fmt.Sprintf("towtank run --seed %d - (with the same standard input)", o.seed)
 	}
-	x.end, err = b.run(f, opts, &watched{obs, p, again})
+	x.end, err = b.run(f, opts, obs)
 	switch {
 	case errors.Is(err, scenarios.ErrCall):
 		x.wrong = wrongCall(err)

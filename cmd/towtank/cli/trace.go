@@ -25,18 +25,22 @@ FROM and TO are written as in the file's probes: default/client, svc/default/web
 lb/default/web, [fd00::1]:80, ext/icmp. The arrow of a probe may stand between them if it is quoted
 ('->'): the shell would take > for a redirection.
 
-Exit status: 0 whatever became of the packet; 2 the file or the call is wrong.`,
+Exit status: 0 whatever became of the packet; 2 the file or the call is wrong, also if the packet is explained but the API
+refused a change of the file.`,
 		Example: `  towtank trace scenarios/tour/first.scenario default/client ext
-  towtank trace scenarios/tour/first.scenario ext nodeport/n2/default/web sport=40001
-  towtank trace --line 12 scenarios/tour/first.scenario default/client svc/default/web:80/tcp
+  towtank trace scenarios/tour/first.scenario default/client svc/default/web sport=40001
+  towtank trace --line 16 scenarios/tour/first.scenario default/client svc/default/web:80/tcp
   towtank trace scenarios/tour/first.scenario 'default/client -> ext:53/udp'`,
 		Args: func(cmd *cobra.Command, args []string) error { return wantWords(cmd, traceWords(args), 3) },
-		RunE: func(_ *cobra.Command, args []string) error { return t.trace(&o, all, traceWords(args)) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.checkLine(cmd); err != nil {
+				return err
+			}
+			return t.trace(&o, all, traceWords(args))
+		},
 	}
-	c.Flags().Uint64Var(&o.seed, "seed", 1, "decides every order and every chance of the run")
+	o.flags(c)
 	c.Flags().BoolVar(&all, "all", false, "show the rest of the exchange after the reply, too")
-	c.Flags().IntVar(&o.line, "line", 0, "look after this line of the file, not at its end")
-	c.Flags().BoolVar(&o.json, "json", false, "write the step as a JSON object, as towtank run --json does")
 	return c
 }
 
@@ -65,15 +69,13 @@ func wantWords(cmd *cobra.Command, args []string, n int) error {
 
 func (t *terminal) trace(o *lookOptions, all bool, words []string) error {
 	command := fmt.Sprintf("trace %s -> %s", words[1], strings.Join(words[2:], " "))
-	s, err := t.look(o, words[0], command)
-	if err != nil || o.json {
-		return err
-	}
-	if s.Outcome == scenarios.Fail { // an address that is not there
-		return wrongf("%s: %s", command, s.Text2)
-	}
-	fmt.Fprintln(t.out, s.Text)
-	report.Path{All: all, Drop: s.Got.Verdict == "drop", Mark: report.Mark(t.color)}.Write(t.out, s.Trace)
-	fmt.Fprintln(t.out, report.Verdict(s))
-	return nil
+	return t.look(o, words[0], command, func(s scenarios.Step) error {
+		if s.Outcome == scenarios.Fail { // an address that is not there
+			return wrongf("%s: %s", command, s.Text2)
+		}
+		fmt.Fprintln(t.out, s.Text)
+		report.Path{All: all, Drop: s.Got.Verdict == "drop", Mark: report.Mark(t.color)}.Write(t.out, s.Trace)
+		fmt.Fprintln(t.out, report.Verdict(s))
+		return nil
+	})
 }
