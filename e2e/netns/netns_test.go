@@ -98,7 +98,9 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}{{"SIGTERM while nodes are built", syscall.SIGTERM, 2}, {"SIGINT while they run", syscall.SIGINT, 8}, {"SIGKILL", syscall.SIGKILL, 8}} {
 		t.Run(c.name, func(t *testing.T) {
 			cmd := exec.Command(filepath.Join(dir, "towtank"), "run", "--backend", "netns", "--jobs", "2", dir)
-			cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+			var said strings.Builder
+			cmd.Stdout = &said
+			cmd.Stderr = cmd.Stdout
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -120,6 +122,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 				t.Fatal(err)
 			}
 			g.Eventually(ended, "30s").Should(gomega.Receive(gomega.HaveOccurred()), "the end by a signal")
+			g.Expect(cmd.ProcessState.Sys().(syscall.WaitStatus).Signal()).To(gomega.Equal(c.sig), "what ended it; it said %s", said.String())
+			g.Expect(said.String()).NotTo(gomega.ContainSubstring("FAIL"), "an end by a signal is no result")
 			g.Eventually(left, "10s", "50ms").Should(gomega.BeEmpty(), "what is left")
 		})
 	}
