@@ -47,17 +47,17 @@ func (r Result) String() string {
 
 // Apply creates or updates every object of a file (several YAML documents, Lists). Labels,
 // annotations and spec become those of the file; what the cluster filled in (cluster IP, node ports,
-// health port, an Egress IP given by a pool) and the status stay, unless the file gives them. Nothing is applied
-// if the file cannot be read; an object that is refused does not keep the others from being applied, as with
-// kubectl. The error says all that were. filename is for errors.
+// health port, an Egress IP given by a pool) and the status stay, unless the file gives them. An object that cannot be
+// read, or is refused, does not keep the others from being applied, as with kubectl. The error says all that were.
+// filename is for errors.
 func (c *Cluster) Apply(data []byte, filename string) ([]Result, error) {
 	defer c.done()
 	list, err := decode(data, filename)
-	if err != nil {
-		return nil, err
-	}
 	var out []Result
 	var refused []error
+	if err != nil {
+		refused = append(refused, err)
+	}
 	for _, m := range list {
 		r, err := c.applyOne(m)
 		if err != nil {

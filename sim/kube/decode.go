@@ -123,6 +123,9 @@ func yamlProblem(doc document, err error) Problem {
 		p.Text = text[:m[2]] + strconv.Itoa(p.Line) + text[m[3]:]
 	}
 	p.Text = "not YAML: " + strings.Join(strings.Fields(p.Text), " ")
+	if strings.Contains(p.Text, "cannot start any token") && bytes.ContainsRune(doc.text, '\t') {
+		p.Text += "; a tab indents nothing in YAML, write spaces"
+	}
 	return p
 }
 
@@ -197,8 +200,11 @@ func emptyJSON(data json.RawMessage) bool {
 
 // headerKind returns the kind that a manifest names, or what is wrong.
 func headerKind(h header) (*kindInfo, Problem) {
-	if h.Kind == "" || h.APIVersion == "" {
-		return nil, Problem{Text: "kind and apiVersion are required"}
+	switch {
+	case h.Kind == "":
+		return nil, Problem{Field: "kind", Text: "is required"}
+	case h.APIVersion == "":
+		return nil, Problem{Field: "apiVersion", Text: "is required"}
 	}
 	info := kindByName[Kind(h.Kind)]
 	if info == nil {
