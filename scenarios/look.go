@@ -99,26 +99,33 @@ func wanted(st lang.Step) map[string]string {
 
 func (r *Runner) expectOwner(t lang.ExpectOwner, s *Step) error {
 	holders := r.tank.Holders(t.IP)
-	s.Want = map[string]string{"node": t.Node.String()}
+	s.Want = map[string]string{"node": t.Nodes()}
 	s.Got.Value = strings.Join(holders, ",")
-	switch {
-	case t.Node.Name == lang.NoNode:
-		if len(holders) > 0 {
-			s.fail("want no node to hold %s, but %s does", t.IP, strings.Join(holders, ", "))
-		}
-	case t.Node.Name == lang.AnyNode:
-		if len(holders) != 1 {
-			s.fail("want exactly one node to hold %s, got %d: %s", t.IP, len(holders), strings.Join(holders, ", "))
-		}
-	default:
-		n, err := r.node(t.Node)
-		if err != nil {
-			return errCall{err}
-		}
-		if len(holders) != 1 || holders[0] != n.Name() {
-			s.fail("want %s on %s alone, got: %s", t.IP, n.Name(), orNobody(holders))
+	var names []string
+	for _, of := range t.Of {
+		switch of.Name {
+		case lang.NoNode:
+			if len(holders) == 0 {
+				return nil
+			}
+			names = append(names, "no node")
+		case lang.AnyNode:
+			if len(holders) == 1 {
+				return nil
+			}
+			names = append(names, "exactly one node")
+		default:
+			n, err := r.node(of)
+			if err != nil {
+				return errCall{err}
+			}
+			if len(holders) == 1 && holders[0] == n.Name() {
+				return nil
+			}
+			names = append(names, n.Name()+" alone")
 		}
 	}
+	s.fail("want %s to hold %s, got: %s", strings.Join(names, " or "), t.IP, orNobody(holders))
 	return nil
 }
 

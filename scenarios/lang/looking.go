@@ -8,7 +8,7 @@ import (
 )
 
 var lookingCommands = []command{
-	{"expect-owner", "expect-owner IP node=N|none|any", "exactly that node (none: no node, any: exactly one) holds the address and answers for it", parseExpectOwner},
+	{"expect-owner", "expect-owner IP node=N[|N…]|none|any", "exactly that node, or one of those (none: no node, any: exactly one), holds the address and answers for it", parseExpectOwner},
 	{"expect-status", "expect-status KIND NS/NAME|NAME|* PATH=VALUE… [count=N]", "fields of the object; condition.T=STATUS, condition.T.reason=R; empty VALUE: empty or absent", parseExpectStatus},
 	{"expect-event", "expect-event KIND NS/NAME|NAME reason=R [count=N]", "an Event was recorded", parseExpectEvent},
 	{"mark", "mark", "expect-writes counts from here", func(*args) Step { return Mark{} }},
@@ -21,11 +21,11 @@ var lookingCommands = []command{
 	{"keep", "keep", "leaves everything at the end of the file, without the final invariants", func(*args) Step { return Keep{} }},
 }
 
-// ExpectOwner is `expect-owner IP node=N|none|any`.
+// ExpectOwner is `expect-owner IP node=N[|N…]|none|any`.
 type ExpectOwner struct {
 	IP netip.Addr
-	// Node may also be NoNode or AnyNode.
-	Node NodeRef
+	// Of are the nodes of which one holds the address alone; each may also be NoNode or AnyNode.
+	Of []NodeRef
 }
 
 // Command implements Step.
@@ -33,15 +33,37 @@ func (ExpectOwner) Command() string { return "expect-owner" }
 
 // String implements Step.
 func (s ExpectOwner) String() string {
-	return "expect-owner " + s.IP.String() + " node=" + s.Node.String()
+	return "expect-owner " + s.IP.String() + " node=" + s.Nodes()
 }
 
-func (s ExpectOwner) names(v *nameVisitor) { v.node(s.Node) }
+// Nodes returns the nodes as they are written.
+func (s ExpectOwner) Nodes() string {
+	var of []string
+	for _, n := range s.Of {
+		of = append(of, n.String())
+	}
+	return strings.Join(of, "|")
+}
+
+func (s ExpectOwner) names(v *nameVisitor) {
+	for _, n := range s.Of {
+		v.node(n)
+	}
+}
 
 func parseExpectOwner(a *args) Step {
 	s := ExpectOwner{IP: take(a, "IP", parseIP)}
-	a.options([]option{opt("node", func(v string) (err error) { s.Node, err = parseNode(v, NoNode, AnyNode); return err })})
-	a.require(!s.Node.IsZero(), "node=")
+	a.options([]option{opt("node", func(v string) error {
+		for one := range strings.SplitSeq(v, "|") {
+			n, err := parseNode(one, NoNode, AnyNode)
+			if err != nil {
+				return err
+			}
+			s.Of = append(s.Of, n)
+		}
+		return nil
+	})})
+	a.require(len(s.Of) > 0, "node=")
 	return s
 }
 
