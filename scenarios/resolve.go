@@ -67,6 +67,9 @@ func (r *Runner) podKey(p lang.PodRef) (string, error) {
 		return p.Namespace + "/" + p.Name, nil
 	}
 	n := r.named[p.Backend]
+	if why := r.cannot[p.Backend]; why != "" {
+		return "", errSkipped{why}
+	}
 	if n == nil || n.backend == "" {
 		return "", fmt.Errorf("backend/%s: nothing answered it", p.Backend)
 	}

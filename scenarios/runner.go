@@ -86,6 +86,12 @@ func (e errRefused) Error() string { return e.err.Error() }
 // Unwrap implements errors.Unwrap.
 func (e errRefused) Unwrap() error { return e.err }
 
+// errSkipped is a step about what a skipped step would have made: it is skipped, too.
+type errSkipped struct{ why string }
+
+// Error implements error.
+func (e errSkipped) Error() string { return e.why }
+
 // asCall returns an error of the tank as one of the call, unless it is the tank's own.
 func asCall(err error) error {
 	if err == nil || errors.Is(err, ErrTank) {
@@ -211,6 +217,11 @@ func (r *Runner) instance(index int, in *lang.Instance) error {
 			s.Outcome, s.Text2 = Fail, strings.TrimSpace(s.Text2+"\n"+"in the model: "+p)
 		}
 		r.tank.Note(fmt.Sprint(in.Line.Number), string(s.Outcome)+" "+s.Got.String())
+	}
+	var skipped errSkipped
+	if errors.As(err, &skipped) {
+		s.skip(skipped.why)
+		err = nil
 	}
 	var refusal errRefused
 	if errors.As(err, &refusal) {
