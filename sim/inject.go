@@ -148,7 +148,7 @@ func RawPacket(src RawSender, fields []Field) (*packet.Packet, error) {
 		if has("icmp_") {
 			p.Proto, p.ICMPType = packet.ProtoICMP, packet.ICMPEchoRequest
 		}
-		if has("icmpv6_") || has("nd_") {
+		if has("icmpv6_") || has("nd_") || has("icmp_") && v6 {
 			p.Proto, p.ICMPType = packet.ProtoICMPv6, packet.ICMPv6EchoRequest
 		}
 		if has("nd_") {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -125,6 +126,9 @@ func contradiction(fields []KeyValue) string {
 	var eth, proto uint64
 	var ethBy, protoBy string
 	ip := "" // a field that only an IP packet has
+	v6 := slices.ContainsFunc(fields, func(f KeyValue) bool {
+		return strings.HasPrefix(f.Key, "ipv6_") || strings.HasPrefix(f.Key, "nd_") || strings.HasPrefix(f.Key, "icmpv6_")
+	})
 	for _, f := range fields {
 		e, p := uint64(0), uint64(0)
 		switch f.Key {
@@ -139,6 +143,9 @@ func contradiction(fields []KeyValue) string {
 			for _, l := range layers {
 				if strings.HasPrefix(f.Key, l.prefix) {
 					e, p = l.eth, l.proto
+					if l.prefix == "icmp_" && v6 {
+						e, p = 0x86dd, 58 // Open vSwitch prints icmp_type for ICMPv6, too
+					}
 					if e != 0x0806 {
 						ip = f.Key
 					}
