@@ -34,9 +34,7 @@ func (n *Node) DryRestart() ([]datapath.Op, error) {
 		return nil, nil
 	}
 	d := &dry{n: n, sw: n.sw.Dump(), host: n.ns.Dump()}
-	cfg := n.config()
-	cfg.MemberTimeout = 0 // it hears all members at once: who is missing is not there
-	loop, err := agent.New(cfg, agent.Seams{
+	loop, err := agent.New(n.config(), agent.Seams{
 		Switch: d, Host: dryHost{d}, Cluster: dryCluster{}, IPAM: dryIPAM{}, Members: dryMembers{}, Clock: dryClock{n.world.queue.Now},
 		Post: func(f func()) { d.queue = append(d.queue, f) }, Log: klog.New(nopSink{}),
 	})

@@ -318,7 +318,7 @@ func (n *Node) config() *config.Config {
 		NodeName: n.name, PodCIDRs: n.podCIDRs, Uplink: Uplink, Traffic: config.Traffic(o.Traffic), Tunnel: o.Tunnel,
 		ProxyAll: !o.NoProxyAll, ProxyLoadBalancerIPs: !o.NoProxyLoadBalancers, SkipServices: o.SkipServices,
 		NodePortAddresses: o.NodePortAddresses, LoadBalancerMode: o.LoadBalancerMode, MaxEgressIPsPerNode: max(o.MaxEgressIPsPerNode, 0),
-		Membership: o.Membership, AuditEvery: o.AuditEvery, MemberTimeout: o.MemberTimeout,
+		Membership: o.Membership, AuditEvery: o.AuditEvery,
 	}
 	if n.v4.IsValid() {
 		c.TransportV4 = netip.PrefixFrom(n.v4, transportBits4)

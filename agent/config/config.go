@@ -44,9 +44,6 @@ type Config struct {
 	Membership           string         // local or egressgroup
 	MTU                  int            // of Pods; bytes
 	AuditEvery           time.Duration
-	// MemberTimeout is how long after its last word a node is taken for dead. An agent that starts gives nodes which it
-	// has not heard yet as long, if they hold an Egress IP; 0: no time.
-	MemberTimeout time.Duration
 }
 
 // Defaults fills what is not set.

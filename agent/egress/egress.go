@@ -42,8 +42,6 @@ type Egress struct {
 	remote   *tables.Resolver
 	since    time.Time       // when the agent started
 	alive    []string        // members at the last event
-	heard    map[string]bool // members of any event
-	presumes bool            // a timer ends that nodes are presumed to be alive
 	lost     map[string]bool // members that went and did not come back
 	restored map[string]bool // Pods that an earlier process wired, until they are realised
 	lookDue  bool            // such a Pod was realised: its connections may be those of another source
@@ -56,7 +54,7 @@ type Egress struct {
 func New(env *tables.Env) *Egress {
 	e := &Egress{
 		env: env, since: env.Clock.Now(), stale: true, placements: map[string]Placement{}, holders: map[netip.Addr][]string{}, selectors: map[string]*selector{},
-		podsDue: map[string]bool{}, announced: map[netip.Addr]string{}, found: map[netip.Addr]bool{}, source: map[string]sources{}, remote: tables.NewResolver(env), lost: map[string]bool{}, heard: map[string]bool{}, restored: map[string]bool{},
+		podsDue: map[string]bool{}, announced: map[netip.Addr]string{}, found: map[netip.Addr]bool{}, source: map[string]sources{}, remote: tables.NewResolver(env), lost: map[string]bool{}, restored: map[string]bool{},
 	}
 	e.status = newStatusWriter(e)
 	e.subnets = newSubnets()
@@ -176,7 +174,6 @@ func (e *Egress) objectChanged(t edge.ObjectEvent, old runtime.Object) {
 			e.status.changed(t.Key)
 			if o.Status.EgressNode != cur.Status.EgressNode {
 				e.holderChanged(t.Key)
-				e.stale = e.stale || e.presumes
 			}
 			return
 		}
@@ -306,7 +303,6 @@ func (e *Egress) Prepare() {
 // place computes who holds which address, and marks what follows from a change.
 func (e *Egress) place() {
 	e.status.epoch++
-	e.presume()
 	old, oldHolders := e.placements, e.holders
 	e.placements = schedule(e.env.Tables)
 	e.sorted = sortedEgresses(e.env.Tables)

@@ -144,39 +144,8 @@ func (e *Egress) membersChanged(alive []string) {
 		}
 	}
 	e.alive = alive
-	for _, n := range alive {
-		e.heard[n] = true
-	}
 	if back {
 		e.reannounce()
-	}
-}
-
-// presume takes for alive, as long after the start as a node that falls silent is, who holds an Egress IP by its status
-// and was not heard yet: its agent may be starting, too, and its addresses are where they were. Whoever has heard it go
-// takes the address over, and the status says so.
-func (e *Egress) presume() {
-	left := e.since.Add(e.env.Cfg.MemberTimeout).Sub(e.env.Clock.Now())
-	var nodes []string
-	if left > 0 && e.env.HeardOf {
-		//determinism:ignore the list is sorted
-		for _, eg := range e.env.Egresses {
-			n := eg.Status.EgressNode
-			if _, pooled := poolIP(eg); pooled && n != "" && n != e.env.Cfg.NodeName && !e.heard[n] && e.env.Nodes[n] != nil && !slices.Contains(nodes, n) {
-				nodes = append(nodes, n)
-			}
-		}
-		slices.Sort(nodes)
-	}
-	if e.env.Presume(nodes) && len(nodes) > 0 {
-		e.env.Decide("egress/presume")
-		if !e.presumes {
-			e.presumes = true
-			e.env.Clock.AfterFunc(left, edge.Background, func() {
-				e.stale, e.presumes = true, false
-				e.env.Wake()
-			})
-		}
 	}
 }
 

@@ -81,8 +81,8 @@ func NewMembers(q *Queue, cfg MembersConfig, handle func(any), log klog.Logger) 
 	return m, nil
 }
 
-// DefaultMemberTimeout is how long after its last word a member is taken for dead, unless MembersConfig says otherwise.
-const DefaultMemberTimeout = 15 * time.Second
+// defaultTimeout is when a member is taken for dead.
+const defaultTimeout = 15 * time.Second
 
 // Shares of the timeout: a member that does not answer is suspected within three probes at the latest, and has the
 // rest of the time to object.
@@ -99,7 +99,7 @@ const (
 func (cfg *MembersConfig) detect(c *memberlist.Config) {
 	timeout := cfg.Timeout
 	if timeout <= 0 {
-		timeout = DefaultMemberTimeout
+		timeout = defaultTimeout
 	}
 	c.ProbeInterval = timeout / probesOfTimeout
 	c.ProbeTimeout = c.ProbeInterval / answersWithin

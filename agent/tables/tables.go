@@ -40,11 +40,8 @@ type Tables struct {
 	Ports     map[string]datapath.PortEvent // ports of the bridge that have a number
 	Links     map[string]datapath.LinkEvent // links of the node
 	Addresses map[netip.Addr][]string       // addresses of the node, and the links they are on
-	Alive     []string                      // members, sorted, this node included, and those that are presumed to be
+	Alive     []string                      // members, sorted, this node included
 	HeardOf   bool                          // a member event has arrived after the peers were tried
-
-	// members are those of the last event, and presumed those that Presume named.
-	members, presumed []string
 
 	// Sandboxes by unit name.
 	Sandboxes map[string]*Sandbox
@@ -157,25 +154,6 @@ func (t *Tables) Apply(ev any) (old runtime.Object) {
 	return old
 }
 
-// Presume takes nodes for alive that were not heard, until the next call. It reports whether anything changed.
-func (t *Tables) Presume(nodes []string) bool {
-	if slices.Equal(nodes, t.presumed) {
-		return false
-	}
-	t.presumed = nodes
-	t.Alive = union(t.members, nodes)
-	return true
-}
-
-func union(a, b []string) []string {
-	if len(b) == 0 {
-		return a
-	}
-	out := slices.Concat(a, b)
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
 func (t *Tables) apply(ev any) (old runtime.Object) {
 	switch e := ev.(type) {
 	case edge.ObjectEvent:
@@ -183,8 +161,7 @@ func (t *Tables) apply(ev any) (old runtime.Object) {
 	case edge.SyncedEvent:
 		t.Synced[e.Kind] = true
 	case edge.MembersEvent:
-		t.members, t.HeardOf = e.Alive, t.HeardOf || e.Joined
-		t.Alive = union(t.members, t.presumed)
+		t.Alive, t.HeardOf = e.Alive, t.HeardOf || e.Joined
 	case datapath.PortEvent:
 		if e.OFPort == 0 {
 			delete(t.Ports, e.Name)

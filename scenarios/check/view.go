@@ -114,13 +114,7 @@ func (c *Checker) historyOf(n *sim.Node) *history {
 	if h.now == nil {
 		h.now = n.Hearing()
 	}
-	before := h.told.Alive
 	h.told = h.now()
-	// Who is presumed to be alive changes without an event.
-	if before != nil && !slices.Equal(before, h.told.Alive) {
-		c.recheckAll(n)
-		h.undo = append(h.undo, change{alive: before})
-	}
 	return h
 }
 

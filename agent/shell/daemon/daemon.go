@@ -74,9 +74,6 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return ifRunning(ctx, err)
 	}
-	if o.GossipPort == 0 {
-		cfg.MemberTimeout = 0 // nobody is ever heard
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 

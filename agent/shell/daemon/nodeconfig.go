@@ -3,7 +3,6 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +16,6 @@ import (
 
 	"towtank/agent/config"
 	"towtank/agent/edge"
-	"towtank/agent/shell"
 	"towtank/agent/tables"
 )
 
@@ -59,10 +57,6 @@ func configOf(s *Settings, node *corev1.Node, find func(netip.Addr) (place, erro
 		return nil, err
 	}
 	c.NodeName = node.Name
-	if c.MemberTimeout, _, err = s.members(); err != nil {
-		return nil, err
-	}
-	c.MemberTimeout = cmp.Or(c.MemberTimeout, shell.DefaultMemberTimeout)
 	cidrs := node.Spec.PodCIDRs
 	if len(cidrs) == 0 && node.Spec.PodCIDR != "" {
 		cidrs = []string{node.Spec.PodCIDR}
