@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -102,6 +103,7 @@ func (r *Runner) expectOwner(t lang.ExpectOwner, s *Step) error {
 	s.Want = map[string]string{"node": t.Nodes()}
 	s.Got.Value = strings.Join(holders, ",")
 	var names []string
+	var unresolved error
 	for _, of := range t.Of {
 		switch of.Name {
 		case lang.NoNode:
@@ -117,13 +119,17 @@ func (r *Runner) expectOwner(t lang.ExpectOwner, s *Step) error {
 		default:
 			n, err := r.node(of)
 			if err != nil {
-				return errCall{err}
+				unresolved = errors.Join(unresolved, err)
+				continue
 			}
 			if len(holders) == 1 && holders[0] == n.Name() {
 				return nil
 			}
 			names = append(names, n.Name()+" alone")
 		}
+	}
+	if unresolved != nil {
+		return errCall{unresolved}
 	}
 	s.fail("want %s to hold %s, got: %s", strings.Join(names, " or "), t.IP, orNobody(holders))
 	return nil

@@ -49,6 +49,9 @@ func (s *Services) switchChanged(connected bool) {
 	s.down = !connected
 	//determinism:ignore units are rendered in the order of their names, whatever order they were marked in
 	for key := range s.health {
+		if s.down {
+			s.unwell[key] = true // also if it is back before the listener is rendered
+		}
 		s.env.Dirty(kindHealth + "/" + key)
 	}
 }
@@ -80,9 +83,7 @@ func (s *Services) renderHealth(l *pipeline.List, key string) ([]datapath.Object
 		told = now
 	}
 	s.health[key] = told
-	if s.down {
-		s.unwell[key] = true
-	} else if s.allServed(key) {
+	if !s.down && s.allServed(key) {
 		delete(s.unwell, key)
 	}
 	addrs := ""

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"towtank/e2e/cleanup"
 	"towtank/scenarios"
 	"towtank/scenarios/check"
 	"towtank/scenarios/lang"
@@ -22,9 +21,6 @@ var swept sync.Once
 // Run runs a file as scenarios.Run does, on real nodes.
 func Run(f *lang.File, opts scenarios.Options, obs scenarios.Observer) (scenarios.End, error) {
 	swept.Do(sweep)
-	obs = unlessEnding{obs}
-	// What fails while a signal takes everything down is the signal's doing: nobody is told.
-	defer unlessEnding{}.wait()
 	opts.Backend = "netns"
 	opts.Cannot = cannot
 	why, err := unable(f)
@@ -51,41 +47,6 @@ func Run(f *lang.File, opts scenarios.Options, obs scenarios.Observer) (scenario
 		}
 	}()
 	return scenarios.Run(f, opts, obs)
-}
-
-// unlessEnding is an observer that hears of nothing any more once a signal is ending the process.
-type unlessEnding struct{ scenarios.Observer }
-
-func (unlessEnding) wait() {
-	if cleanup.Ending() != nil {
-		cleanup.Run()
-	}
-}
-
-// Step implements scenarios.Observer.
-func (u unlessEnding) Step(s scenarios.Step) {
-	u.wait()
-	u.Observer.Step(s)
-}
-
-// Stopped implements scenarios.Stopped.
-func (u unlessEnding) Stopped(s scenarios.Step) {
-	u.wait()
-	if o, ok := u.Observer.(scenarios.Stopped); ok {
-		o.Stopped(s)
-	}
-}
-
-// Invariant implements scenarios.Observer.
-func (u unlessEnding) Invariant(i scenarios.Invariant) {
-	u.wait()
-	u.Observer.Invariant(i)
-}
-
-// End implements scenarios.Observer.
-func (u unlessEnding) End(e scenarios.End) {
-	u.wait()
-	u.Observer.End(e)
 }
 
 // cannot says why traffic to an address cannot be made.

@@ -173,13 +173,11 @@ func notes(o object) []string {
 	return out
 }
 
-// DeleteFile deletes every object of a file, the last first. An object that does not exist is an error.
+// DeleteFile deletes every object of a file, the last first. An object that does not exist, or cannot be read, is an error, and
+// does not keep the others from being deleted, as with kubectl.
 func (c *Cluster) DeleteFile(data []byte, filename string) ([]Result, error) {
 	defer c.done()
-	list, err := decode(data, filename)
-	if err != nil {
-		return nil, err
-	}
+	list, refused := decode(data, filename)
 	slices.Reverse(list)
 	var out []Result
 	emptied := map[string]bool{}
@@ -194,15 +192,17 @@ func (c *Cluster) DeleteFile(data []byte, filename string) ([]Result, error) {
 			continue // it went with its Namespace
 		}
 		if !ok {
-			return out, locate(m.info.notFound(o.GetName()), m, filename)
+			refused = errors.Join(refused, locate(m.info.notFound(o.GetName()), m, filename))
+			continue
 		}
 		if err := c.delete(t, old); err != nil {
-			return out, locate(err, m, filename)
+			refused = errors.Join(refused, locate(err, m, filename))
+			continue
 		}
 		emptied[o.GetName()] = emptied[o.GetName()] || m.info.kind == KindNamespace
 		out = append(out, Result{Kind: m.info.kind, Namespace: o.GetNamespace(), Name: o.GetName(), Action: "deleted", NoEffect: !m.info.effect})
 	}
-	return out, nil
+	return out, refused
 }
 
 // Patch changes an object by a JSON merge patch (RFC 7396). A status in it goes to the status

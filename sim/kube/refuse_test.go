@@ -160,6 +160,10 @@ func TestImmutable(t *testing.T) {
 	if _, err := w.Get(KindNamespace, "", "new"); err != nil {
 		t.Error("the first document was not applied:", err)
 	}
+	list, err := w.DeleteFile([]byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: new}\n---\napiVersion: v1\nkind: Bogus\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: nobody}\n"), "f.yaml")
+	if len(list) != 1 || list[0].Name != "new" || err == nil || !strings.Contains(err.Error(), "Bogus") || !strings.Contains(err.Error(), "nobody") {
+		t.Errorf("deleted %v, %v", list, err)
+	}
 }
 
 func TestKindNamed(t *testing.T) {
