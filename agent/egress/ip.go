@@ -143,6 +143,13 @@ func (e *Egress) membersChanged(alive []string) {
 			e.lost[n] = true
 		}
 	}
+	if !slices.Equal(e.alive, alive) {
+		// Somebody else may have to speak for what nobody holds.
+		//determinism:ignore statuses are looked at in the order of their names
+		for name := range e.env.Egresses {
+			e.status.changed(name)
+		}
+	}
 	e.alive = alive
 	if back {
 		e.reannounce()

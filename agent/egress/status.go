@@ -192,8 +192,8 @@ func (w *statusWriter) want(eg, base *v1beta1.Egress) *v1beta1.Egress {
 		message := inTheWayPrefix + me + ": " + w.problems[ip]
 		w.condition(&st, corev1.ConditionFalse, v1beta1.ReasonAssignmentError, message)
 		w.tell(eg.Name, "Warning", v1beta1.ReasonAssignmentError, message)
-		if st.EgressNode == me {
-			st.EgressNode = ""
+		if st.EgressNode == me || !slices.Contains(e.env.Alive, st.EgressNode) {
+			st.EgressNode = "" // who is dead takes nothing back
 		}
 	case hasIP && e.isLocal(ip) && !inTheWay:
 		return nil // on its way
