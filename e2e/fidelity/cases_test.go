@@ -1,6 +1,7 @@
 package fidelity
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -66,15 +67,7 @@ func TestCasesAreAsOpenVSwitch(t *testing.T) {
 			real.sw, model.sw = sw, ovs.New(model.config(clock))
 			for _, s := range []*side{real, model} {
 				s.sw.ApplyPorts(portsOf(t))
-				for _, text := range c.flows {
-					f, err := openflow.ParseFlow(text)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if r := sim.Switch.ApplyBundle(s.sw, []datapath.Op{{New: f}})[0]; r.Outcome != datapath.Done {
-						t.Fatalf("%s: %v", text, r.Err)
-					}
-				}
+				put(t, s, c.flows)
 			}
 			for i, p := range c.packets {
 				for _, s := range []*side{real, model} {
@@ -89,5 +82,66 @@ func TestCasesAreAsOpenVSwitch(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// How often a packet may go through the datapath again is a matter of its own way there, and not of what else became of it: chains of
+// ct actions, with and without something after each, for packets of a port and of a tunnel.
+func TestRecirculationsAreAsOpenVSwitch(t *testing.T) {
+	needOpenVSwitch(t)
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	clock := func() time.Time { return now }
+	real, model := &side{t: t}, &side{t: t}
+	sw, err := ovsdummy.New("fidelity", real.config(clock))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sw.Close()
+	real.sw = sw
+	real.sw.ApplyPorts(portsOf(t))
+	for _, after := range []string{"", ",output:2", ",ct(table=50,zone=1)", ",ct(table=50,zone=1),output:2"} {
+		for length := range 10 {
+			sw.Reset()
+			model.sw = ovs.New(model.config(clock))
+			model.sw.ApplyPorts(portsOf(t))
+			flows := []string{fmt.Sprintf("table=%d, priority=1,ip actions=IN_PORT,output:3", length), "table=50, priority=1,ip actions=output:1"}
+			for i := range length {
+				flows = append(flows, fmt.Sprintf("table=%d, priority=1,ip actions=ct(commit,table=%d,zone=%d)%s", i, i+1, i%3, after))
+			}
+			for _, s := range []*side{real, model} {
+				put(t, s, flows)
+			}
+			for _, port := range []uint32{4, tunnelPort} {
+				p := udp("10.0.0.9:1001", "10.0.0.1:81")
+				for _, s := range []*side{real, model} {
+					s.out = nil
+					if port == tunnelPort {
+						s.sw.ReceiveTunnel(port, p.Clone(), tunnelPeer, tunnelLocal, 7)
+					} else {
+						s.sw.Receive(port, p.Clone())
+					}
+				}
+				if a, b := model.texts(), real.texts(); !slices.Equal(a, b) {
+					t.Errorf("%d ct actions, each followed by %q, port %d: the model %q, Open vSwitch %q", length, after, port, a, b)
+				}
+				if why := difference(connections(model.sw), connections(real.sw)); why != "" {
+					t.Errorf("%d ct actions, each followed by %q, port %d: %s", length, after, port, why)
+				}
+			}
+		}
+	}
+}
+
+// put adds flows, which must be taken.
+func put(t *testing.T, s *side, flows []string) {
+	t.Helper()
+	for _, text := range flows {
+		f, err := openflow.ParseFlow(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := sim.Switch.ApplyBundle(s.sw, []datapath.Op{{New: f}})[0]; r.Outcome != datapath.Done {
+			t.Fatalf("%s: %v", text, r.Err)
+		}
 	}
 }

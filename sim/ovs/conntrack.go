@@ -177,14 +177,15 @@ func (r *run) track(a openflow.CT, rl *rule, t uint8) {
 		copy(r.k[wCTIPv4:], fields[wCTIPv4:])
 		return
 	}
-	if !r.recirculate(t, rl) {
-		return
-	}
+	r.passed()
 	sub := *r
+	sub.recircs++
 	sub.depth, sub.resubmits, sub.groupDepth = 0, 0, 0
-	sub.process(a, zone, rl, t)
-	sub.lookup(table)
-	sub.passed()
+	sub.process(a, zone, rl, t) // it is tracked also if it goes no further
+	if r.again(t, rl) {
+		sub.lookup(table)
+		sub.passed()
+	}
 	r.shared.metered, r.s.silent = false, false // the packet goes on here with what follows the ct
 }
 

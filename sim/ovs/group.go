@@ -63,6 +63,9 @@ func (r *run) selectBucket(g *group, rl *rule, table uint8) {
 		if g.g.SelectionMethod() != "hash" && !r.recirculate(table, rl) { // the datapath computes the hash
 			return
 		}
+		if g.g.SelectionMethod() != "hash" {
+			r.recircs++
+		}
 		hash = r.hashFlow(g.g.SelectionMethod() == "dp_hash")
 	}
 	var pick int

@@ -25,6 +25,7 @@ type run struct {
 	depth      int
 	resubmits  int
 	groupDepth int
+	recircs    int // passes through the datapath before this one
 	aborted    bool
 	learned    []learned // in this pass
 	shared     *shared
@@ -33,8 +34,7 @@ type run struct {
 // shared is common to a run and its recirculated copies.
 type shared struct {
 	metered bool // a meter took the packet away, in the present pass through the datapath
-	recircs int
-	left    int // frames that left, or went to the controller
+	left    int  // frames that left, or went to the controller
 	ended   bool
 }
 
@@ -53,6 +53,7 @@ func (s *Switch) ReceiveTunnel(port uint32, p *packet.Packet, tunSrc, tunDst net
 	if !ok {
 		return
 	}
+	r.recircs = 1 // it came through the datapath once already, in its tunnel
 	r.k[wTunID] = tunID
 	if tunSrc.Is6() || tunDst.Is6() {
 		r.k.setVal(openflow.TunIPv6Src, openflow.AddrValue(tunSrc))
@@ -271,16 +272,21 @@ func (r *run) resubmit(a openflow.ResubmitAction, rl *rule, t uint8) {
 	}
 }
 
-// recirculate ends a pass through the tables and counts one through the datapath.
+// recirculate ends a pass through the tables. It reports whether another one through the datapath may begin: what is dropped
+// by the limit is the packet that would go there, and not what follows here.
 func (r *run) recirculate(t uint8, rl *rule) bool {
 	if r.shared.metered {
 		return false
 	}
 	r.passed()
-	if r.shared.recircs++; r.shared.recircs > r.s.cfg.MaxRecirculations {
+	return r.again(t, rl)
+}
+
+// again reports whether the packet may go through the datapath once more.
+func (r *run) again(t uint8, rl *rule) bool {
+	if r.recircs >= r.s.cfg.MaxRecirculations {
 		r.s.counters.Recirculations++
 		r.drop(r.s.tableName(t), cookieOf(rl), "over %d recirculations", r.s.cfg.MaxRecirculations)
-		r.aborted = true
 		return false
 	}
 	return true

@@ -48,7 +48,8 @@ type Config struct {
 	// connection tracking does. The kernel's, and the model by default, treat SCTP ports like UDP's.
 	SCTPByAddress bool
 	// MaxRecirculations is how often ct(table=…) and select groups may take a packet through the
-	// datapath again. 0: 8, as in OVS's userspace datapath (MAX_RECIRC_DEPTH).
+	// datapath again; a tunnel that it came by counts as one. 0: 6, as in the userspace datapath of OVS 3.1
+	// (MAX_RECIRC_DEPTH; later versions have 8).
 	MaxRecirculations int
 }
 
@@ -114,7 +115,7 @@ func New(cfg Config) *Switch {
 		cfg.Datapath = "netdev"
 	}
 	if cfg.MaxRecirculations == 0 {
-		cfg.MaxRecirculations = 8
+		cfg.MaxRecirculations = 6
 	}
 	s := &Switch{cfg: cfg, ports: map[string]*PortState{}, byNumber: map[uint32]*PortState{}}
 	local := &PortState{Name: cfg.Name, OFPort: openflow.PortLocal, Type: "internal", Up: true, MAC: cfg.LocalMAC}
