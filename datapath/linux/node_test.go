@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -68,7 +69,8 @@ func need(t *testing.T) {
 func namespace(t *testing.T, name string) string {
 	t.Helper()
 	done := make(chan error)
-	go func() { // the thread is lost to the namespace that it makes: it is not unlocked
+	go func() {
+		runtime.LockOSThread() // the thread is lost to the namespace that it makes: it is not unlocked
 		h, err := netns.NewNamed(name)
 		if err == nil {
 			err = h.Close()
