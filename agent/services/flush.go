@@ -31,9 +31,9 @@ type flusher struct {
 	waiting, late map[string]bool
 	// initial are the units that were rendered before the entries of the process before were looked at, or were given what
 	// that process had made, and were not realised since, however often they were rendered again.
-	initial map[string]bool
-	withheld      bool // something old was left, whose deletion was refused
-	due           bool // something of that went: what it made has to be looked at
+	initial  map[string]bool
+	withheld bool // something old was left, whose deletion was refused
+	due      bool // something of that went: what it made has to be looked at
 
 	switchRetry retry
 	kernel      *tables.KernelConntrack
