@@ -66,7 +66,7 @@ func command() *cobra.Command {
 	p.Uint16Var(&f.gossipPort, "gossip-port", 10351, "TCP and UDP port of the membership, on the node's InternalIP")
 	p.BoolVar(&f.faults, "faults", false, "ask the API server of a scenario before each effect whether it is to fail (e2e/faults)")
 	if err := p.MarkHidden("faults"); err != nil {
-		panic(err) // the flag is there
+		panic(err) // never: the only error is that there is no such flag, and it was made two lines above
 	}
 	c.AddCommand(inspections()...)
 	c.CompletionOptions.DisableDefaultCmd = true

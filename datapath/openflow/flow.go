@@ -171,7 +171,7 @@ var scratches = sync.Pool{New: func() any { return new([]byte) }}
 func (b *Builder) Must() *Flow {
 	f, err := b.Build()
 	if err != nil {
-		panic(err) // the caller says that it cannot be: see above
+		panic(err) // a mistake in the program: whoever cannot be sure of the parts calls Build
 	}
 	return f
 }

@@ -312,7 +312,7 @@ func coldStart(b *testing.B, program string, args func(node *realNode, kubeconfi
 			}
 		})
 		// kube-proxy tells nobody when it is done: the node is asked, of both programs.
-		for end := began.Add(3 * time.Minute); !ready(node); time.Sleep(pollEvery) {
+		for end := began.Add(3 * time.Minute); !ready(node); time.Sleep(pollEvery) { // so it is asked again and again, for 3 minutes at the most
 			if time.Now().After(end) || c.Process.Signal(syscall.Signal(0)) != nil {
 				_ = c.Process.Kill()
 				_ = c.Wait()
