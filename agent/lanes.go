@@ -140,21 +140,13 @@ func (l *Loop) dispatchDatapath() {
 // top-down; what is equal stays in the order in which it became pending.
 func order(ops []datapath.Op) []datapath.Op {
 	const deletes = 100 // above all ranks
-	at := datapath.Arrange(len(ops), func(i int) int {
-		r := datapath.Rank(ops[i].Kind())
-		if ops[i].Delete() {
+	return datapath.Arranged(ops, func(op datapath.Op) int {
+		r := datapath.Rank(op.Kind())
+		if op.Delete() {
 			return deletes - r
 		}
 		return r
 	})
-	if at == nil {
-		return ops
-	}
-	sorted := make([]datapath.Op, len(ops))
-	for i, from := range at {
-		sorted[i] = ops[from]
-	}
-	return sorted
 }
 
 // run applies the stage and those after it.

@@ -18,6 +18,19 @@ func SortObjects(list []Object) {
 	}
 }
 
+// Arranged returns a list sorted by place as Arrange sorts indices; the list itself if it is in order.
+func Arranged[T any](list []T, place func(T) int) []T {
+	at := Arrange(len(list), func(i int) int { return place(list[i]) })
+	if at == nil {
+		return list
+	}
+	out := make([]T, len(list))
+	for i, from := range at {
+		out[i] = list[from]
+	}
+	return out
+}
+
 // Arrange returns the indices of n things by their places, from 0 to less than 128; things of one place stay in order. It
 // asks for the place of each thing once, in order, and returns nil if they are in order already.
 func Arrange(n int, place func(i int) int) []int {

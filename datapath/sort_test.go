@@ -30,6 +30,11 @@ func TestArrange(t *testing.T) {
 		if slices.IsSorted(places) {
 			want = nil
 		}
+		sorted := slices.Clone(places)
+		slices.Sort(sorted)
+		if list := Arranged(places, func(p int) int { return p }); !slices.Equal(list, sorted) {
+			t.Fatalf("seed %d: places %v arranged %v", seed, places, list)
+		}
 		if !slices.Equal(got, want) || asked != len(places) {
 			t.Fatalf("seed %d: places %v: %v after %d questions, want %v", seed, places, got, asked, want)
 		}

@@ -29,9 +29,9 @@ type flusher struct {
 	// refused before anything of theirs was looked at: what the process before made for them stays on the node, and
 	// makes entries, until they are realised.
 	waiting, late map[string]bool
-	// initial are the units that were rendered before the entries of the process before were looked at, or were given what
+	// inherits are the units that were rendered before the entries of the process before were looked at, or were given what
 	// that process had made, and were not realised since, however often they were rendered again.
-	initial  map[string]bool
+	inherits map[string]bool
 	withheld bool // something old was left, whose deletion was refused
 	due      bool // something of that went: what it made has to be looked at
 
@@ -99,7 +99,7 @@ type allowed struct {
 }
 
 func newFlusher(env *tables.Env) *flusher {
-	f := &flusher{env: env, rendered: map[string]*allowed{}, applied: map[string]*allowed{}, waiting: map[string]bool{}, late: map[string]bool{}, initial: map[string]bool{}}
+	f := &flusher{env: env, rendered: map[string]*allowed{}, applied: map[string]*allowed{}, waiting: map[string]bool{}, late: map[string]bool{}, inherits: map[string]bool{}}
 	f.kernel = tables.NewKernelConntrack(env, f.staleInKernel)
 	return f
 }
@@ -107,7 +107,7 @@ func newFlusher(env *tables.Env) *flusher {
 // next notes what a rendering allows; sp is nil if the unit is to go.
 func (f *flusher) next(unit string, sp *servicePort) {
 	if !f.synced {
-		f.initial[unit] = true
+		f.inherits[unit] = true
 	}
 	if sp == nil || sp.Proto == openflow.ProtoTCP {
 		if f.rendered[unit] != nil || f.applied[unit] != nil {
@@ -142,14 +142,14 @@ func (f *flusher) next(unit string, sp *servicePort) {
 // given notes that a unit has something to let go of that was there before this process.
 func (f *flusher) given(unit string) {
 	if f.rendered[unit] != nil {
-		f.waiting[unit], f.initial[unit] = true, true
+		f.waiting[unit], f.inherits[unit] = true, true
 	}
 }
 
 // refused notes that a unit was not taken as it was rendered last.
 func (f *flusher) refused(unit string) {
 	delete(f.waiting, unit)
-	if _, ok := f.rendered[unit]; ok && f.initial[unit] {
+	if _, ok := f.rendered[unit]; ok && f.inherits[unit] {
 		f.late[unit] = true
 	}
 }
@@ -157,7 +157,7 @@ func (f *flusher) refused(unit string) {
 // realised issues the flush for what the unit allowed before and does not now.
 func (f *flusher) realised(unit string) {
 	cur, ok := f.rendered[unit]
-	delete(f.initial, unit)
+	delete(f.inherits, unit)
 	if !ok {
 		return
 	}

@@ -28,15 +28,7 @@ func parts(ops []datapath.Op) []part {
 			out = append(out, part{i, openflow.Put, op.New})
 		}
 	}
-	at := datapath.Arrange(len(out), func(i int) int { return ops[out[i].op].BundlePhase() })
-	if at == nil {
-		return out
-	}
-	sorted := make([]part, len(out))
-	for i, from := range at {
-		sorted[i] = out[from]
-	}
-	return sorted
+	return datapath.Arranged(out, func(p part) int { return ops[p.op].BundlePhase() })
 }
 
 func learns(o datapath.Object) bool {
